@@ -1,0 +1,58 @@
+"""The front door: finds a command by its file's name and imports it only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import click
+
+from benchsuite import __version__, commands
+from benchsuite.errors import BenchError, Interrupted
+
+# In the order of work; a command that is not named here comes last.
+_ORDER = ("jobs", "report", "summary", "run", "rerun", "list")
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        names = [module.name for module in pkgutil.iter_modules(commands.__path__)]
+        return sorted(names, key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n))
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"benchsuite.commands.{name}").command
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="benchsuite")
+def benchsuite() -> None:
+    """Measure how fast this machine trains neural networks."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; every message for the user is one line on stderr, and the exit status tells the outcome."""
+    try:
+        sys.exit(benchsuite.main(args=arguments, prog_name="benchsuite", standalone_mode=False) or 0)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "benchsuite"
+        _say(f"{error.format_message()} (see '{path} --help')")
+        sys.exit(2)
+    except click.ClickException as error:
+        _say(error.format_message())
+        sys.exit(2)
+    except (BenchError, Interrupted) as error:
+        _say(str(error))
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+def _say(message: str) -> None:
+    click.echo(f"benchsuite: {' '.join(message.split())}", err=True)

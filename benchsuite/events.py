@@ -1,0 +1,109 @@
+"""What a child tells its parent: one JSON line an event, numbered, flushed to a file of the child's own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from benchsuite.records import Compiled, PeakMemory, Slice, WarmUp
+from benchsuite.schema import Record
+from benchsuite.tasks import Task
+
+
+class Assignment(Record, frozen=True, kw_only=True):
+    """The file that a worker is started with.
+
+    `control_fd` is an inherited pipe on which the parent says `go` and `stop`; without it the worker begins at once.
+    `hold_limit_s` bounds how long a task that is done trains on for its neighbours; 0 where it has none.
+    """
+
+    task: Task
+    events: str
+    control_fd: int | None = None
+    hold_limit_s: float = 0.0
+
+
+class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
+    n: int
+    at_s: float
+    unit: str
+    device: str
+    data: str
+    warm_up: WarmUp
+    software: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+class SliceClosed(Record, frozen=True, kw_only=True, tag="slice", tag_field="event"):
+    """`last`: with this slice the stop rule is met; `origin_s` is the instant that slices count from."""
+
+    n: int
+    origin_s: float
+    slice: Slice
+    loss: float | None = None
+    last: bool = False
+
+
+class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
+    n: int
+    at_s: float
+    stopped_by: str
+    peak_memory: PeakMemory
+    compiled: Compiled | None = None
+
+
+class Raised(Record, frozen=True, kw_only=True, tag="error", tag_field="event"):
+    n: int
+    at_s: float
+    kind: str
+    message: str
+    traceback: str
+    oom: bool = False
+
+
+Event: TypeAlias = Ready | SliceClosed | End | Raised
+_decode = msgspec.json.Decoder(Event).decode
+
+
+class EventReader:
+    """Reads a growing event file; half a line is left for the next look, a damaged line is passed over and counted."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damaged = 0
+        self._offset = 0
+
+    def new(self) -> list[Event]:
+        """The events whose lines were completed since the last call."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole, newline, _ = text.rpartition(b"\n")
+        self._offset += len(whole) + len(newline)
+        found: list[Event] = []
+        for line in whole.splitlines():
+            try:
+                found.append(_decode(line))
+            except msgspec.DecodeError:
+                self.damaged += 1
+        return found
+
+
+class EventWriter:
+    """Appends events; each is on its way to disk before the next instruction runs."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.count = 0
+
+    def write(self, event: Event) -> None:
+        line = msgspec.json.encode(event) + b"\n"
+        while line:
+            line = line[os.write(self._fd, line) :]
+        self.count += 1

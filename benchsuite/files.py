@@ -1,0 +1,174 @@
+"""Find and read the files that people edit: JSON, and YAML with YAML 1.2 scalars. The only door to PyYAML."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import yaml
+
+from benchsuite.errors import ProfileError, nearest
+
+Kind = Literal["profiles", "weights", "baselines", "datasets"]
+_SUFFIXES = (".json", ".yaml", ".yml")
+
+
+def shipped_folder(kind: Kind) -> Path:
+    """Where the shipped files of a kind are: beside the package in a checkout, inside it in an installed wheel."""
+    package = Path(__file__).resolve().parent
+    inside = package / "share" / kind
+    return inside if inside.is_dir() else package.parent / kind
+
+
+def shipped(kind: Kind) -> dict[str, Path]:
+    """Bare name -> file, of the shipped files of a kind."""
+    folder = shipped_folder(kind)
+    found = (p for p in folder.iterdir() if p.suffix in _SUFFIXES) if folder.is_dir() else ()
+    return {p.stem: p for p in sorted(found)}
+
+
+def find(kind: Kind, name: str) -> Path:
+    """The file that a user means: a path, a shipped file's bare name, or a shipped file's path from elsewhere.
+
+    `profiles/standard.json` and `standard` mean the shipped file also where the current folder has no such path.
+
+    Raises:
+        ProfileError: nothing is found; the message names the nearest shipped file.
+    """
+    path = Path(name)
+    if path.exists():
+        return path
+    known = shipped(kind)
+    if name in known:
+        return known[name]
+    if len(path.parts) == 2 and path.parts[0] == kind:
+        for file in known.values():
+            if file.name == path.name:
+                return file
+    raise ProfileError(f"{name}: no such file, and no shipped file of {kind} has that name{nearest(path.stem, known)}")
+
+
+def read_text(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        ProfileError: missing, a folder, unreadable, not UTF-8, or empty.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if not text.strip():
+        raise ProfileError(f"{path}: the file is empty")
+    return text
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping that a JSON or YAML file holds, the two read alike.
+
+    Raises:
+        ProfileError: unreadable, malformed, a repeated key, or not a mapping of names.
+    """
+    return parse_mapping(read_text(path), path)
+
+
+def parse_mapping(text: str, path: Path) -> dict[str, Any]:
+    """As `read_mapping`, of a text already read; `path` tells JSON from YAML and stands in messages."""
+    if path.suffix not in _SUFFIXES:
+        raise ProfileError(f"{path}: unknown ending '{path.suffix}'; name it .json, .yaml or .yml")
+    content = _parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, str(path))
+    if not isinstance(content, dict):
+        raise ProfileError(f"{path}: expected a mapping of names at the top, found {_kind_of(content)}")
+    return content
+
+
+def _kind_of(value: Any) -> str:
+    names = {list: "a list", str: "text", int: "a number", float: "a number", bool: "a truth value"}
+    return names.get(type(value), "nothing")
+
+
+def _parse_json(text: str, path: Path) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        mapping = dict(pairs)
+        if len(mapping) < len(pairs):
+            repeated = next(key for i, (key, _) in enumerate(pairs) if key in {k for k, _ in pairs[:i]})
+            raise ProfileError(f"{path}: key '{repeated}' is given twice; keep one")
+        return mapping
+
+    def constant(name: str) -> NoReturn:
+        raise ProfileError(f"{path}: {name} is not a JSON number")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        raise ProfileError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise ProfileError(f"{path}: nested too deeply") from None
+
+
+class _Yaml12(yaml.SafeLoader):
+    """PyYAML's safe loader with the scalars of the YAML 1.2 core schema and repeated keys refused."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key must be a name", problem_mark=key.start_mark)
+            if key.value in seen:
+                problem = f"key '{key.value}' is given twice; keep one"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+        return {str(key.value): self.construct_object(value, deep=True) for key, value in node.value}  # type: ignore[no-untyped-call]
+
+
+def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    text = node.value
+    if re.fullmatch(r"[-+]?0[0-9]+", text):
+        problem = f"{text}: an integer may not start with 0; quote it to mean text"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+    return int(text, 0 if text[:2] in ("0x", "0o") else 10)
+
+
+def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    value = float(node.value.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    if not math.isfinite(value):
+        raise yaml.MarkedYAMLError(problem=f"{node.value} is not a finite number", problem_mark=node.start_mark)
+    return value
+
+
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", list("-+.")),
+):
+    _Yaml12.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
+_Yaml12.add_constructor("tag:yaml.org,2002:int", _integer)
+_Yaml12.add_constructor("tag:yaml.org,2002:float", _number)
+_Yaml12.add_constructor(
+    "tag:yaml.org,2002:bool", lambda loader, node: {"true": True, "false": False}[node.value.lower()]
+)
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """One YAML document with YAML 1.2 scalars: `1e-4` is a number; `off`, `no` and `12:30:45` are text.
+
+    Raises:
+        ProfileError: malformed, a repeated key, an integer with a leading zero; with the line.
+    """
+    try:
+        return yaml.load(text, Loader=_Yaml12)  # noqa: S506 - a subclass of SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise ProfileError(f"{where}: {line}{error.problem or error}") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ProfileError(f"{where}: {str(error).splitlines()[0] if str(error) else 'nested too deeply'}") from None

@@ -1,0 +1,1 @@
+"""Start the planned tasks, watch them, and write one result each."""

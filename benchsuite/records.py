@@ -1,0 +1,217 @@
+"""What is found out: the machine, the run, and one result a task. Schema 1.
+
+Times called `*_s` are seconds of CLOCK_MONOTONIC unless a field says otherwise; one anchor of the wall clock and the
+boot id let the streams of one machine be joined.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from benchsuite.schema import SCHEMA, Record
+from benchsuite.tasks import Gpu, Task
+
+Status = Literal["ok", "failed", "oom", "timeout", "killed", "lost", "interrupted", "skipped"]
+FAILURES: frozenset[Status] = frozenset({"failed", "oom", "timeout", "killed", "lost"})
+Phase = Literal["measure", "hold"]
+
+
+class Machine(Record, frozen=True, kw_only=True):
+    """What a machine is. `gpus` are all that NVML lists, `visible` the UUIDs this run may use, in their order."""
+
+    host: str
+    boot_id: str
+    system: str
+    kernel: str
+    cpu: str
+    cpus: int
+    cpus_usable: int
+    memory_bytes: int
+    driver: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+    visible: tuple[str, ...] = ()
+    gpu_note: str | None = None
+    python: str
+    packages: dict[str, str]
+
+
+class Code(Record, frozen=True, kw_only=True):
+    """Which benchsuite ran; `commit` and `dirty` only from a checkout."""
+
+    version: str
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+class ProfileUsed(Record, frozen=True, kw_only=True):
+    """The profile of a run. `official`: the content of a shipped one, unchanged; else `differences` from `based_on`."""
+
+    name: str
+    path: str
+    sha256: str
+    text: str
+    official: bool
+    based_on: str | None = None
+    differences: tuple[str, ...] = ()
+
+
+class Run(Record, frozen=True, kw_only=True):
+    """`run.json`: what was asked, on which machine, by which code."""
+
+    schema: int = SCHEMA
+    kind: Literal["run"] = "run"
+    created: str
+    command: tuple[str, ...]
+    profile: ProfileUsed
+    repeats: int
+    machine: Machine
+    code: Code
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
+class Slice(Record, frozen=True, kw_only=True, array_like=True):
+    """Whole steps from one device sync to the next; times in seconds since `go`."""
+
+    start_s: float
+    end_s: float
+    steps: int
+    items: int
+    phase: Phase = "measure"
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+class WarmUp(Record, frozen=True, kw_only=True):
+    """Untimed steps before `ready`, compilation and allocation included."""
+
+    steps: int
+    elapsed_s: float
+
+
+class Compiled(Record, frozen=True, kw_only=True):
+    """What Dynamo made of the model: no graph at all is possible, silently."""
+
+    graphs: int
+    breaks: int
+
+
+class PeakMemory(Record, frozen=True, kw_only=True):
+    """Peaks over the whole process: of torch's allocator on the device, and resident in the host's memory."""
+
+    device_allocated_bytes: int | None = None
+    device_reserved_bytes: int | None = None
+    host_rss_bytes: int | None = None
+
+
+class Stream(Record, frozen=True, kw_only=True):
+    """The series of one rank. `losses`: the last step's loss at each slice end, null where none or not finite."""
+
+    device: str
+    role: str = "train"
+    rank: int = 0
+    counts_items: bool = True
+    models: int = 1
+    unit: str
+    origin_s: float
+    slices: tuple[Slice, ...] = ()
+    losses: tuple[float | None, ...] = ()
+    warm_up: WarmUp | None = None
+    stopped_by: str | None = None
+    peak_memory: PeakMemory | None = None
+    compiled: Compiled | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Measurement(Record, frozen=True, kw_only=True):
+    streams: tuple[Stream, ...] = ()
+
+
+class Failure(Record, frozen=True, kw_only=True):
+    """Why a task is not ok; `traceback` holds the child's traceback or the last lines it printed."""
+
+    kind: str
+    message: str
+    traceback: str | None = None
+
+
+class Identity(Record, frozen=True, kw_only=True):
+    host: str
+    profile: str
+    job: str
+    cell: str | None
+    repeat: int
+    devices: tuple[int, ...]
+    copy: int
+    attempt: int
+
+
+class TaskMachine(Record, frozen=True, kw_only=True):
+    """The task's own GPUs, the SHA-256 of run.json's machine facts, and the software as the child saw it."""
+
+    gpus: tuple[Gpu, ...]
+    driver: str | None
+    facts_sha256: str
+    software: dict[str, str] = {}
+
+
+class Tenant(Record, frozen=True, kw_only=True):
+    """The fence: what was asked, what was in force, and why."""
+
+    asked: str
+    cpu: str = "none"
+    memory: str = "none"
+    reason: str
+
+
+class DataUsed(Record, frozen=True, kw_only=True):
+    """Where the batches came from. Null where it does not apply: generated input has no version, hash or size."""
+
+    name: str
+    real: bool
+    version: str | None = None
+    sha256: str | None = None
+    size_bytes: int | None = None
+    file_system: str | None = None
+
+
+class Timeline(Record, frozen=True, kw_only=True):
+    """When things happened; null where they did not."""
+
+    queued_s: float
+    started_s: float | None = None
+    ready_s: float | None = None
+    go_s: float | None = None
+    ended_s: float | None = None
+
+
+class Anchor(Record, frozen=True, kw_only=True):
+    """One instant on two clocks, and the boot that CLOCK_MONOTONIC counts from."""
+
+    boot_id: str
+    wall: str
+    monotonic_s: float
+
+
+class Result(Record, frozen=True, kw_only=True):
+    """One task's only result, written by the parent whatever became of the child."""
+
+    schema: int = SCHEMA
+    kind: Literal["result"] = "result"
+    status: Status
+    error: Failure | None = None
+    identity: Identity
+    task: Task
+    machine: TaskMachine
+    code: Code
+    tenant: Tenant
+    data: DataUsed | None = None
+    timeline: Timeline
+    anchor: Anchor
+    measurement: Measurement = Measurement()
+    telemetry: dict[str, Any] | None = None
+    telemetry_reason: str | None = None
+    exit_code: int | None = None

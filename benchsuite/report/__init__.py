@@ -1,0 +1,1 @@
+"""Afterwards: results into one table, one score, one comparison."""

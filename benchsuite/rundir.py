@@ -1,0 +1,245 @@
+"""Every file name of a run; writing that neither overwrites nor leaves half a file; walking results."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import msgspec
+
+from benchsuite.errors import OutputError, ResultError
+from benchsuite.records import FAILURES, Result, Run
+from benchsuite.schema import R, Record, convert, from_json, to_json
+from benchsuite.tasks import Plan, Task
+
+# Only these environment variables are recorded: all may change a measurement, none should hold a secret.
+_RECORDED = re.compile(
+    r"(CUDA|NCCL|TORCH|TORCHINDUCTOR|TRITON|PYTORCH|CUDNN|CUBLAS|NVIDIA|OMP|MKL|KMP|GOMP|OPENBLAS|MALLOC)(_\w+)?"
+    r"|PYTHONHASHSEED|PYTHONPATH|LD_PRELOAD|LD_LIBRARY_PATH"
+)
+
+
+def recorded_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are recorded in a task and restored by a rerun."""
+    return {name: environ[name] for name in sorted(environ) if _RECORDED.fullmatch(name)}
+
+
+def slug(name: str) -> str:
+    """A name as part of a file name: letters, digits and `._+-`; identity is in the record, never parsed from here."""
+    return re.sub(r"[^A-Za-z0-9._+-]", "_", name).lstrip(".") or "_"
+
+
+def job_id(task: Task) -> str:
+    """repeat.visible-index for one task a GPU, repeat.(N-1) for a progression, repeat otherwise."""
+    if task.gpus and task.job.placement.devices == "each":
+        return f"{task.repeat}.{task.gpus[0].visible_index}"
+    if task.gpus and task.job.placement.devices == "progression":
+        return f"{task.repeat}.{len(task.gpus) - 1}"
+    return str(task.repeat)
+
+
+def default_out(profile: str, environ: Mapping[str, str], now: datetime) -> Path:
+    """`results/<profile>-<YYYYMMDD-HHMMSS>`, local time, under the current folder or `$BENCHSUITE_OUT`."""
+    parent = Path(environ.get("BENCHSUITE_OUT") or "results")
+    return parent / f"{slug(profile)}-{now:%Y%m%d-%H%M%S}"
+
+
+def newest_run(environ: Mapping[str, str]) -> Path:
+    """The run folder created last below `$BENCHSUITE_OUT` or `results`.
+
+    Raises:
+        ResultError: there is none.
+    """
+    parent = Path(environ.get("BENCHSUITE_OUT") or "results")
+    found: list[tuple[str, Path]] = []
+    for file in parent.glob("*/run.json"):
+        with contextlib.suppress(ResultError):
+            found.append((RunDir(file.parent).run().created, file.parent))
+    if not found:
+        raise ResultError(f"{parent}: no run here yet; name a results folder, or start with 'benchsuite jobs smoke'")
+    return max(found)[1]
+
+
+def write_aside(folder: Path, content: bytes) -> Path:
+    """A new, flushed, hidden file in `folder`, to be linked or renamed to its name.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; nothing is left behind.
+    """
+    fd, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return Path(name)
+
+
+def _take(aside: Path, path: Path) -> None:
+    """Give a finished file its name; FileExistsError if the name is taken, in one step even between hosts."""
+    try:
+        os.link(aside, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+            raise
+        # A file system without hard links: reserve the name, then rename over the reservation.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        aside.replace(path)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, never over an existing one.
+
+    Raises:
+        FileExistsError: the name is taken.
+        OSError: it cannot be written; nothing is left behind.
+    """
+    aside = write_aside(path.parent, content)
+    try:
+        _take(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_result(folder: Path, result: Result, when: datetime) -> Path:
+    """Write a result under `<profile>.<job>.J<job_id>[.FAIL].<UTC time>.json`; a taken name advances the microseconds.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind and no other file is touched.
+    """
+    task = result.task
+    fail = ".FAIL" if result.status in FAILURES else ""
+    stem = f"{slug(task.profile)}.{slug(task.job.name)}.J{job_id(task)}{fail}"
+    when = when.astimezone(timezone.utc)
+    aside = write_aside(folder, to_json(result))
+    try:
+        while True:
+            path = folder / f"{stem}.{when:%Y%m%d-%H%M%S-%f}.json"
+            try:
+                _take(aside, path)
+            except FileExistsError:
+                when += timedelta(microseconds=1)
+            else:
+                return path
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+class Attempt(Record, frozen=True, kw_only=True):
+    """A line of `attempts.jsonl`: a start (with the child's pid and start time) or an end (with its result's file)."""
+
+    event: str
+    task: str
+    attempt: int
+    at: str
+    pid: int | None = None
+    pid_started: float | None = None
+    status: str | None = None
+    result: str | None = None
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The folder of one run: `run.json`, `plan.json`, `attempts.jsonl`, results, `logs/`, `telemetry/`."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, run: Run, plan: Plan) -> RunDir:
+        """Make the folder and write the run and its plan into it.
+
+        Raises:
+            OutputError: the folder is not empty, or cannot be written.
+        """
+        try:
+            if path.is_dir() and any(path.iterdir()):
+                raise OutputError(f"{path}: the folder is not empty; name a new folder with -o")
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "logs").mkdir()
+            write_new(path / "run.json", to_json(run, indent=2))
+            write_new(path / "plan.json", to_json(plan, indent=2))
+        except OSError as error:
+            raise OutputError(
+                f"{path}: cannot be written: {error.strerror or error}; name another folder with -o"
+            ) from None
+        return cls(path)
+
+    def log(self, task: Task, attempt: int, what: str) -> Path:
+        """A task's file below `logs/`: `task.json`, `events.jsonl`, `out`, `err` or `prepare`."""
+        return self.path / "logs" / f"{slug(task.id)}.a{attempt}.{what}"
+
+    def note_attempt(self, line: Attempt) -> None:
+        """Append one line, flushed to the disk."""
+        with (self.path / "attempts.jsonl").open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def attempts(self) -> list[Attempt]:
+        """All whole lines; one cut short by a crash is passed over."""
+        found = []
+        file = self.path / "attempts.jsonl"
+        for line in file.read_bytes().splitlines() if file.exists() else ():
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(msgspec.json.decode(line, type=Attempt))
+        return found
+
+    def run(self) -> Run:
+        """Raises ResultError: `run.json` is missing or damaged."""
+        return read_record(self.path / "run.json", Run)
+
+    def plan(self) -> Plan:
+        """Raises ResultError: `plan.json` is missing or damaged."""
+        return read_record(self.path / "plan.json", Plan)
+
+
+def read_record(path: Path, kind: type[R]) -> R:
+    """A kept record from its file.
+
+    Raises:
+        ResultError: unreadable or not such a record; names the file and the reason.
+    """
+    try:
+        return from_json(path.read_bytes(), kind)
+    except OSError as error:
+        raise ResultError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:
+        raise ResultError(f"{path}: {error}") from None
+
+
+def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
+    """Each JSON file below a folder that is or claims to be a result: the record, or the reason why it is none.
+
+    The run's own files, summaries and hidden leftovers are passed over; `logs/` and `telemetry/` are not entered.
+
+    Raises:
+        ResultError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise ResultError(f"{folder}: no such folder; name the folder that 'benchsuite jobs' wrote")
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(f for f in folders if f not in ("logs", "telemetry") and not f.startswith("."))
+        for name in sorted(names):
+            if not name.endswith(".json") or name.startswith(".") or name in ("run.json", "plan.json"):
+                continue
+            path = Path(root, name)
+            try:
+                content = msgspec.json.decode(path.read_bytes())
+                if isinstance(content, dict) and content.get("kind") == "summary":
+                    continue
+                yield path, convert(content, Result)
+            except OSError as error:
+                yield path, f"cannot be read: {(error.strerror or str(error)).lower()}"
+            except ValueError as error:
+                yield path, "the file is empty" if path.stat().st_size == 0 else str(error)

@@ -1,0 +1,66 @@
+"""The ground of every kept file: frozen records, strict JSON, a schema number and the way up from older ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+SCHEMA = 1
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Immutable, strict JSON in and out; subclasses repeat `frozen` and add `kw_only`."""
+
+
+R = TypeVar("R", bound=Record)
+
+
+def to_json(record: Record, *, indent: int = 0) -> bytes:
+    """Strict JSON, UTF-8, one trailing newline; one line unless `indent` is given. NaN never gets in: see `finite`."""
+    text = msgspec.json.encode(record)
+    return (msgspec.json.format(text, indent=indent) if indent else text) + b"\n"
+
+
+def finite(value: float | None, digits: int = 7) -> float | None:
+    """A number that strict JSON can hold, at `digits` significant digits; None for NaN, infinity and None."""
+    return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
+
+
+def from_json(text: bytes, kind: type[R]) -> R:
+    """A record of today's schema from its JSON.
+
+    Raises:
+        ValueError: not JSON, another kind of file, a newer schema, or a field of the wrong type; says which.
+    """
+    try:
+        content = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"not valid JSON ({error})" if text.strip() else "the file is empty") from None
+    return convert(content, kind)
+
+
+def convert(content: Any, kind: type[R]) -> R:
+    """As `from_json`, of JSON already decoded."""
+    wanted = kind.__name__.lower()
+    if not isinstance(content, dict) or content.get("kind") != wanted:
+        raise ValueError(f"not a {wanted} of benchsuite")
+    try:
+        return msgspec.convert(upgrade(content), kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not a valid {wanted}: {error}") from None
+
+
+def upgrade(content: dict[str, Any]) -> dict[str, Any]:
+    """Any older kept file as today's schema, one version at a time. Schema 1 is the first.
+
+    Raises:
+        ValueError: the file comes from a newer benchsuite, or has no schema number.
+    """
+    found = content.get("schema")
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise ValueError("no schema number")
+    if found > SCHEMA:
+        raise ValueError(f"schema {found} comes from a newer benchsuite (this one knows {SCHEMA}); update benchsuite")
+    return content

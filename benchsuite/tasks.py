@@ -1,0 +1,99 @@
+"""What is asked for: jobs of a profile, and the tasks that they become. Crosses into the child and is kept."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from benchsuite.schema import SCHEMA, Record
+
+Precision = Literal["fp32", "tf32", "amp-fp16", "bf16"]
+Compile = Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "aot_eager"]
+
+
+class Placement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a job's tasks go. `cpu_allowed`: without any GPU, one task on the CPU instead of none."""
+
+    devices: Literal["each", "progression", "all", "none"] = "each"
+    nodes: int = 1
+    copies: int = 1
+    share: Literal["timeslice", "mps", "mig"] = "timeslice"
+    cpu_allowed: bool = False
+
+
+class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of a profile, complete: `params` holds every parameter with its value.
+
+    `max_count` counts items, `max_steps` steps; the run ends when that *and* `min_time_s` are reached, or at
+    `max_time_s`. `timeout_s` bounds the whole process, start and warm-up included.
+    """
+
+    name: str
+    model: str | None = None
+    entry: str | None = None
+    params: dict[str, Any] = {}
+    placement: Placement = Placement()
+    max_count: int | None = None
+    max_steps: int | None = None
+    min_time_s: float = 15.0
+    max_time_s: float = 120.0
+    timeout_s: float = 600.0
+    precision: Precision = "fp32"
+    compile: Compile = "none"
+    data: str | None = None
+    prepare: str | tuple[tuple[str, ...], ...] = ()
+    env: dict[str, str] = {}
+    tenant: Literal["share", "machine"] = "share"
+    tags: tuple[str, ...] = ()
+
+
+class Gpu(Record, frozen=True, kw_only=True):
+    """One GPU: `visible_index` is its place among those that this run may use, `nvml_index` NVML's (PCI) order."""
+
+    visible_index: int
+    nvml_index: int
+    uuid: str
+    name: str
+    pci: str
+    memory_bytes: int | None = None
+    power_limit_w: float | None = None
+    max_sm_clock_mhz: int | None = None
+
+
+class RerunOf(Record, frozen=True, kw_only=True):
+    """The result that a rerun repeats, and each field that differs from it, old and new."""
+
+    result: str
+    changes: dict[str, tuple[Any, Any]] = {}
+
+
+class Task(Record, frozen=True, kw_only=True):
+    """One placed copy of a job: all that is needed to run it, now or again.
+
+    `environ` is what the environment held of the names that matter to a measurement (see `rundir.recorded_environ`),
+    with the job's own `env`. `skip` says why it cannot run.
+    """
+
+    id: str
+    profile: str
+    repeat: int
+    job: Job
+    cell: str | None = None
+    copy: int = 0
+    gpus: tuple[Gpu, ...] = ()
+    data_root: str | None = None
+    environ: dict[str, str] = {}
+    skip: str | None = None
+    rerun_of: RerunOf | None = None
+
+    @property
+    def device(self) -> str:
+        """How people call its place: "GPU 0", "GPU 0,1" or "CPU"."""
+        return "GPU " + ",".join(str(g.visible_index) for g in self.gpus) if self.gpus else "CPU"
+
+
+class Plan(Record, frozen=True, kw_only=True):
+    """`plan.json`: every task, in order, written before the first start."""
+
+    schema: int = SCHEMA
+    kind: Literal["plan"] = "plan"
+    tasks: tuple[Task, ...]

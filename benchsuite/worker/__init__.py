@@ -1,0 +1,1 @@
+"""Inside the child: one task, from its file to its last event."""
