@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from benchsuite.schema import SCHEMA, Record
 
@@ -32,11 +34,11 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     entry: str | None = None
     params: dict[str, Any] = {}
     placement: Placement = Placement()
-    max_count: int | None = None
-    max_steps: int | None = None
-    min_time_s: float = 15.0
-    max_time_s: float = 120.0
-    timeout_s: float = 600.0
+    max_count: Annotated[int, Meta(gt=0)] | None = None
+    max_steps: Annotated[int, Meta(gt=0)] | None = None
+    min_time_s: Annotated[float, Meta(ge=0)] = 15.0
+    max_time_s: Annotated[float, Meta(gt=0)] = 120.0
+    timeout_s: Annotated[float, Meta(gt=0)] = 600.0
     precision: Precision = "fp32"
     compile: Compile = "none"
     data: str | None = None
@@ -60,10 +62,10 @@ class Gpu(Record, frozen=True, kw_only=True):
 
 
 class RerunOf(Record, frozen=True, kw_only=True):
-    """The result that a rerun repeats, and each field that differs from it, old and new."""
+    """The file name of the result that a rerun repeats, and how the rerun differs from it, old -> new."""
 
     result: str
-    changes: dict[str, tuple[Any, Any]] = {}
+    changes: tuple[str, ...] = ()
 
 
 class Task(Record, frozen=True, kw_only=True):

@@ -1,0 +1,119 @@
+"""`benchsuite jobs`: run a profile's jobs and keep one result each."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from benchsuite.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from benchsuite.launch.progress import Progress
+    from benchsuite.records import Machine, ProfileUsed
+    from benchsuite.tasks import Plan
+
+_EPILOG = "After -- come job fields (--max-count, --min-time-s, --precision, ...) and parameters of the jobs' models."
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("profile")
+@click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
+@click.option("-o", "--out", help="New folder for the results; - writes each as a JSON line on stdout.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Passes over the profile.")
+@click.option("--name", "only", multiple=True, metavar="JOB", help="Run only this job; may be repeated.")
+@click.option("--exclude", multiple=True, metavar="JOB", help="Leave this job out; may be repeated.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print every task, its GPU and a command line that runs it; start nothing."
+)
+@click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
+def command(
+    profile: str,
+    data: str | None,
+    out: str | None,
+    repeat: int,
+    only: tuple[str, ...],
+    exclude: tuple[str, ...],
+    dry_run: bool,
+    changes: tuple[str, ...],
+) -> int:
+    """Run the jobs of PROFILE, a file or the name of a shipped profile: each once per visible GPU.
+
+    The results go to results/PROFILE-DATE-TIME, or below $BENCHSUITE_OUT.
+    """
+    from benchsuite import profile as profiles
+    from benchsuite.host import machine as host
+    from benchsuite.launch.session import data_root
+    from benchsuite.overrides import Overrides
+    from benchsuite.plan import make_plan
+
+    if out and out.endswith(".json"):
+        raise UsageError(f"-o {out}: 'jobs' writes a file for each task; name a folder")
+    chosen = profiles.load(profile, only=only, exclude=exclude, overrides=Overrides.parse(changes))
+    root = data_root(data, os.environ)
+    machine = host.describe(os.environ)
+    gpus, _ = host.visible(machine.gpus, os.environ)
+    plan = make_plan(chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=repeat, data_root=root)
+    if dry_run:
+        _show(plan, machine.gpu_note)
+        return 0
+    return _run(plan, chosen.used(), machine, out, repeat)
+
+
+def _show(plan: Plan, gpu_note: str | None) -> None:
+    from benchsuite.plan import command_line
+
+    if gpu_note:
+        click.echo(f"# {gpu_note}")
+    for task in plan.tasks:
+        place = f"{task.device} ({task.gpus[0].name}, {task.gpus[0].uuid})" if task.gpus else task.device
+        click.echo(f"# {task.id}: job {task.job.name}, repeat {task.repeat}, on {place}")
+        click.echo(f"# skipped: {task.skip}" if task.skip else command_line(task))
+
+
+def _run(plan: Plan, used: ProfileUsed, machine: Machine, out: str | None, repeat: int) -> int:
+    from benchsuite.launch.progress import Progress
+    from benchsuite.launch.session import execute
+    from benchsuite.records import Result
+    from benchsuite.report.words import figure
+    from benchsuite.rundir import default_out
+    from benchsuite.schema import to_json
+
+    def print_line(result: Result) -> None:
+        click.echo(to_json(result), nl=False)
+
+    streamed = out == "-"
+    folder = Path(out) if out else default_out(used.name, os.environ, datetime.now())
+    progress = Progress(plan.tasks, figure, keep=print_line if streamed else None)
+    with tempfile.TemporaryDirectory(prefix="benchsuite-") if streamed else nullcontext(str(folder)) as place:
+        try:
+            with progress:
+                execute(
+                    plan, used, machine, Path(place), progress, repeats=repeat, command=sys.argv, environ=os.environ
+                )
+        except Interrupted:
+            _close(progress, None if streamed else folder)
+            raise
+    return _close(progress, None if streamed else folder)
+
+
+def _close(progress: Progress, folder: Path | None) -> int:
+    """The closing line, and the exit status: 0 all ok, 1 some not, 3 nothing ran."""
+    counts, total = progress.counts, len(progress.tasks)
+    idle = counts["skipped"] + counts["interrupted"] + total - progress.over
+    failed = total - counts["ok"] - idle
+    words = [f"{counts['ok']} passed", f"{failed} failed", f"{idle} not run"]
+    if progress.thin:
+        words.append(f"{progress.thin} of the passed too short for a figure")
+    click.echo(f"{total} tasks: {', '.join(words)}.", err=True)
+    if folder:
+        click.echo(f"Results: {folder}    Report: benchsuite report {folder}", err=True)
+    if idle == total:
+        return 3
+    return 0 if counts["ok"] == total else 1

@@ -1,0 +1,57 @@
+"""`benchsuite list`: what there is to run."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("what", type=click.Choice(["models", "profiles", "datasets", "schema"]))
+def command(what: str) -> None:
+    """List models, profiles or data sets; `schema` prints the JSON schema of a result."""
+    {"models": _models, "profiles": _profiles, "datasets": _datasets, "schema": _schema}[what]()
+
+
+def _models() -> None:
+    from benchsuite import entries
+
+    for name in entries.names():
+        model = entries.declared(name, None)
+        missing = model.missing()
+        click.echo(f"{name}: {model.title}" + (f"  [needs pip install '{' '.join(missing)}']" if missing else ""))
+        for line in model.doc.strip().splitlines()[1:]:
+            if line:
+                click.echo(f"    {line}")
+        for parameter, declared in model.parameters.items():
+            kind = getattr(declared.type, "__name__", None) or str(declared.type).replace("typing.", "")
+            fusible = "  (may differ within a fused array)" if declared.fusible else ""
+            click.echo(f"      --{parameter.replace('_', '-')} {kind} = {declared.default!r}{fusible}")
+        click.echo()
+
+
+def _profiles() -> None:
+    from benchsuite import files, profile
+
+    for name, path in files.shipped("profiles").items():
+        jobs = profile.load(name).jobs
+        click.echo(f"{name}: {len(jobs)} jobs ({path})")
+        for job in jobs:
+            click.echo(f"    {job.name}: {job.model or job.entry}, {job.precision}")
+
+
+def _datasets() -> None:
+    from benchsuite import files
+
+    known = files.shipped("datasets")
+    if not known:
+        click.echo("none yet: the models of this version make their input in memory")
+    for name, path in known.items():
+        click.echo(f"{name} ({path})")
+
+
+def _schema() -> None:
+    import msgspec
+
+    from benchsuite.records import Result
+
+    click.echo(msgspec.json.format(msgspec.json.encode(msgspec.json.schema(Result)), indent=2).decode())

@@ -1,0 +1,122 @@
+"""`benchsuite rerun`: exactly the same task again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from benchsuite.records import Machine, Result
+    from benchsuite.tasks import Gpu, Task
+
+
+@click.command(epilog="After -- come changes: job fields and the model's parameters; each is listed.")
+@click.argument("result")
+@click.option("-o", "--out", help="A .json file, a folder, or - for stdout.  [default: beside RESULT]")
+@click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
+def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
+    """Run the task of RESULT again: its parameters, environment, GPU and data.
+
+    A rerun is shown beside its original and never counts in a score.
+    """
+    from benchsuite.errors import OutputError
+    from benchsuite.host import machine as host
+    from benchsuite.launch.single import check_file, keep, run_single
+    from benchsuite.records import ProfileUsed, Result
+    from benchsuite.report.words import figure
+    from benchsuite.rundir import read_record
+    from benchsuite.schema import to_json
+
+    path = Path(result)
+    original = read_record(path, Result)
+    machine = host.describe(os.environ)
+    task = _again(original, path, machine, changes)
+    target = Path(out) if out and out != "-" else None
+    if target and target.suffix == ".json":
+        check_file(target)
+    elif target and not target.is_dir():
+        try:
+            target.mkdir(parents=True)
+        except OSError as error:
+            raise OutputError(f"{target}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+    elif target is None and out != "-":
+        target = path.parent
+        check_file(target / ".rerun.json")
+    used = ProfileUsed(name=task.profile, path=str(path), sha256="", text="", official=False)
+    again = run_single(task, used, machine, os.environ, figure)
+    if target is None:
+        click.echo(to_json(again, indent=2), nl=False)
+    else:
+        click.echo(f"Result: {keep(again, target)}", err=True)
+    _beside(original, again)
+    return {"ok": 0, "skipped": 3, "interrupted": 130}.get(again.status, 1)
+
+
+def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, ...]) -> Task:
+    """The task anew, with its changes; what differs without being asked for is said on stderr."""
+    import msgspec
+
+    from benchsuite import profile as profiles
+    from benchsuite.errors import UsageError
+    from benchsuite.host import machine as host
+    from benchsuite.overrides import Overrides
+    from benchsuite.plan import missing_packages, task_environ
+    from benchsuite.tasks import RerunOf
+
+    old = original.task
+    raw = {k: v for k, v in msgspec.to_builtins(old.job).items() if k != "name"}
+    job = profiles.resolve(old.job.name, raw, str(path), Overrides.parse(changes))
+    altered = tuple(profiles.job_changes(old.job, job))
+    for change in altered:
+        click.echo(f"changed: {change}", err=True)
+    gpus, why_not = host.visible(machine.gpus, os.environ)
+    if job.placement.devices == "none" or not old.gpus:
+        placed: tuple[Gpu, ...] = ()
+    else:
+        wanted = old.gpus[0]
+        same = [g for g in gpus if g.uuid == wanted.uuid]
+        placed = tuple(same or [g for g in gpus if g.visible_index == wanted.visible_index])
+        if not placed:
+            reason = machine.gpu_note or why_not or f"only {len(gpus)} GPUs are visible"
+            raise UsageError(f"{path}: its GPU {wanted.visible_index} ({wanted.name}) is not here: {reason}")
+        if not same:
+            message = f"its GPU {wanted.uuid} ({wanted.name}) is not here; using visible GPU {placed[0].visible_index}"
+            click.echo(f"note: {message}, {placed[0].uuid} ({placed[0].name})", err=True)
+            altered = (*altered, f"gpu {wanted.uuid} -> {placed[0].uuid}")
+    if old.data_root and not Path(old.data_root).is_dir():
+        raise UsageError(f"{path}: its data folder {old.data_root} is not here; bring it back, or link it there")
+    environ = {k: v for k, v in old.environ.items() if k not in old.job.env}
+    return msgspec.structs.replace(
+        old,
+        job=job,
+        gpus=placed,
+        environ=task_environ(job, placed, environ),
+        skip=missing_packages(job),
+        rerun_of=RerunOf(result=path.name, changes=altered),
+    )
+
+
+def _beside(original: Result, again: Result) -> None:
+    """The original's figure, the rerun's, and what in code or software lies between them."""
+    from benchsuite.report.window import task_window
+    from benchsuite.report.words import figure
+
+    click.echo(f"original: {original.status} {figure(original)}", err=True)
+    click.echo(f"rerun:    {again.status} {figure(again)}", err=True)
+    before, after = task_window(original).perf, task_window(again).perf
+    if before and after and original.status == again.status == "ok":
+        click.echo(f"ratio:    {after / before:.3f} (above 1 the rerun is faster)", err=True)
+    for key in sorted({**original.machine.software, **again.machine.software}):
+        was, now = original.machine.software.get(key), again.machine.software.get(key)
+        if was and now and was != now:
+            click.echo(f"note: {key} {was} -> {now}", err=True)
+    if original.code != again.code:
+        click.echo(f"note: code {_code(original)} -> {_code(again)}", err=True)
+
+
+def _code(result: Result) -> str:
+    code = result.code
+    return f"{code.version} {(code.commit or '')[:10]}{' with changes' if code.dirty else ''}".strip()

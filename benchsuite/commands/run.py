@@ -1,0 +1,44 @@
+"""`benchsuite run`: one model alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+
+@click.command(epilog="After -- come job fields (--max-count, --precision, ...) and the model's parameters.")
+@click.argument("entry")
+@click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
+@click.option("-o", "--out", help="A file that ends in .json, or a new folder.  [default: JSON on stdout]")
+@click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
+def command(entry: str, data: str | None, out: str | None, changes: tuple[str, ...]) -> int:
+    """Run ENTRY, a model's name or module:function, on the first visible GPU, or the CPU where there is none."""
+    from benchsuite import profile as profiles
+    from benchsuite.host import machine as host
+    from benchsuite.launch.session import data_root
+    from benchsuite.launch.single import check_file, keep, run_single
+    from benchsuite.overrides import Overrides
+    from benchsuite.plan import make_plan
+    from benchsuite.records import ProfileUsed
+    from benchsuite.report.words import figure
+    from benchsuite.schema import to_json
+
+    overrides = Overrides.parse(changes)
+    job = profiles.single(None, entry, overrides) if ":" in entry else profiles.single(entry, None, overrides)
+    root = data_root(data, os.environ)
+    machine = host.describe(os.environ)
+    gpus, _ = host.visible(machine.gpus, os.environ)
+    task = make_plan("run", [job], gpus[:1], environ=os.environ, data_root=root).tasks[0]
+    target = Path(out) if out and out != "-" else None
+    if target and target.suffix == ".json":
+        check_file(target)
+    folder = target if target and target.suffix != ".json" else None
+    used = ProfileUsed(name="run", path="", sha256="", text="", official=False)
+    result = run_single(task, used, machine, os.environ, figure, folder)
+    if target is None:
+        click.echo(to_json(result, indent=2), nl=False)
+    elif folder is None:
+        keep(result, target)
+    return {"ok": 0, "skipped": 3, "interrupted": 130}.get(result.status, 1)

@@ -1,0 +1,135 @@
+"""Find out what this machine is: GPUs that may be used, processor, memory, versions, and which code runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from benchsuite import __version__
+from benchsuite.host import nvml
+from benchsuite.records import Code, Machine
+from benchsuite.tasks import Gpu
+
+_PACKAGES = ("torch", "torchvision", "triton", "numpy", "msgspec", "nvidia-ml-py", "gymnasium", "psutil", "pyyaml")
+
+
+def describe(environ: Mapping[str, str]) -> Machine:
+    """This machine as it is now, for `run.json`."""
+    present, note = nvml.gpus()
+    usable, why_not = visible(present, environ)
+    return Machine(
+        host=socket.gethostname(),
+        boot_id=boot_id(),
+        system=_system(),
+        kernel=platform.release(),
+        cpu=_cpu_model(),
+        cpus=psutil.cpu_count() or 1,
+        cpus_usable=len(os.sched_getaffinity(0)),
+        memory_bytes=psutil.virtual_memory().total,
+        driver=nvml.driver(),
+        gpus=tuple(present),
+        visible=tuple(g.uuid for g in usable),
+        gpu_note=note or why_not,
+        python=platform.python_version(),
+        packages={name: version for name in _PACKAGES if (version := _version(name))},
+    )
+
+
+def visible(present: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[list[Gpu], str | None]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order, counted from 0; all in PCI order where it is unset.
+
+    As CUDA does, the list ends at the first entry that names no GPU; the reason returned then names that entry. A UUID
+    may be cut short if it stays unique. Numbers mean PCI order, which children are given too.
+    """
+    wanted = environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return [msgspec.structs.replace(g, visible_index=i) for i, g in enumerate(present)], None
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in wanted.split(",")):
+        matches = [g for g in present if _names(entry, g)]
+        if len(matches) != 1 or matches[0] in chosen:
+            reason = f"CUDA_VISIBLE_DEVICES={wanted!r} "
+            reason += f"names no GPU of this machine at {entry!r}" if entry else "hides all GPUs"
+            return _numbered(chosen), reason
+        chosen.append(matches[0])
+    return _numbered(chosen), None
+
+
+def _numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
+    return [msgspec.structs.replace(g, visible_index=i) for i, g in enumerate(gpus)]
+
+
+def _names(entry: str, gpu: Gpu) -> bool:
+    if entry.isdecimal():
+        return gpu.nvml_index == int(entry)
+    return entry.startswith("GPU-") and gpu.uuid.startswith(entry)
+
+
+def facts_sha256(machine: Machine) -> str:
+    """The hash by which a result names the machine facts of its run."""
+    return hashlib.sha256(msgspec.json.encode(machine, order="deterministic")).hexdigest()
+
+
+def boot_id() -> str:
+    """Which boot CLOCK_MONOTONIC counts from."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def code() -> Code:
+    """The version, and the commit where the package runs from a git checkout."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return Code(version=__version__)
+    commit = _git(root, "rev-parse", "HEAD")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return Code(version=__version__, commit=commit or None, dirty=None if changed is None else bool(changed))
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    except OSError:
+        return platform.system()
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()

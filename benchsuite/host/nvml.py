@@ -1,0 +1,84 @@
+"""The only door to pynvml: one lazy funnel, where what is not supported is None and never a number."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pynvml
+
+from benchsuite.tasks import Gpu
+
+
+@cache
+def start() -> str | None:
+    """Open NVML once; the reason in words if this machine has none."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return f"NVML: {_words(error)}"
+    return None
+
+
+def _words(error: Exception) -> str:
+    return str(error).strip().lower() or type(error).__name__
+
+
+def query(function: str, *arguments: Any) -> Any:
+    """NVML's answer as plain text or number, or None where the device or the driver does not give it."""
+    call: Callable[..., Any] | None = getattr(pynvml, function, None)
+    if call is None or start() is not None:
+        return None
+    try:
+        answer = call(*arguments)
+    except pynvml.NVMLError:
+        return None
+    return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def driver() -> str | None:
+    """The driver's version."""
+    version = query("nvmlSystemGetDriverVersion")
+    return None if version is None else str(version)
+
+
+def gpus() -> tuple[list[Gpu], str | None]:
+    """All GPUs in NVML's order, which is PCI order, and a reason where there are none or one does not answer."""
+    reason = start()
+    if reason:
+        return [], reason
+    found, silent = [], []
+    for index in range(query("nvmlDeviceGetCount") or 0):
+        handle = query("nvmlDeviceGetHandleByIndex", index)
+        gpu = _describe(handle, index) if handle is not None else None
+        if gpu:
+            found.append(gpu)
+        else:
+            silent.append(str(index))
+    if silent:
+        note = f"NVML: GPU {', '.join(silent)} does not answer and is left out"
+        warnings.warn(note, RuntimeWarning, stacklevel=2)
+        return found, note
+    return found, None if found else "NVML lists no GPU"
+
+
+def _describe(handle: Any, index: int) -> Gpu | None:
+    uuid, name = query("nvmlDeviceGetUUID", handle), query("nvmlDeviceGetName", handle)
+    pci = query("nvmlDeviceGetPciInfo", handle)
+    if uuid is None or name is None or pci is None:
+        return None
+    memory = query("nvmlDeviceGetMemoryInfo", handle)
+    limit_mw = query("nvmlDeviceGetEnforcedPowerLimit", handle)
+    clock_mhz = query("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM)
+    return Gpu(
+        visible_index=index,
+        nvml_index=index,
+        uuid=str(uuid),
+        name=str(name),
+        pci=pci.busId.decode() if isinstance(pci.busId, bytes) else str(pci.busId),
+        memory_bytes=None if memory is None else int(memory.total),
+        power_limit_w=None if limit_mw is None else limit_mw / 1000,
+        max_sm_clock_mhz=None if clock_mhz is None else int(clock_mhz),
+    )

@@ -1,0 +1,125 @@
+"""One task's worker as the parent sees it: started, told `go` and `stop`, its events read as they come."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from benchsuite.errors import OutputError
+from benchsuite.events import Assignment, End, EventReader, Raised, Ready, SliceClosed
+from benchsuite.launch import process
+from benchsuite.rundir import RunDir, recorded_environ, write_new
+from benchsuite.schema import to_json
+from benchsuite.tasks import Task
+
+
+@dataclass
+class Seen:
+    """What a worker has told so far."""
+
+    ready: Ready | None = None
+    slices: list[SliceClosed] = field(default_factory=list)
+    end: End | None = None
+    raised: Raised | None = None
+    damaged: int = 0
+
+    @property
+    def measured(self) -> bool:
+        """The stop rule is met: what follows is hold."""
+        return self.end is not None or any(s.last for s in self.slices[-400:])
+
+
+class Child:
+    """A running worker. `deadline_s` is when it must have ended, on CLOCK_MONOTONIC."""
+
+    def __init__(self, task: Task, attempt: int, rundir: RunDir, environ: Mapping[str, str], *, alone: bool) -> None:
+        self.task = task
+        self.attempt = attempt
+        self.seen = Seen()
+        self.go_s: float | None = None
+        self.stop_said = self.timed_out = False
+        self.err = rundir.log(task, attempt, "err")
+        events = rundir.log(task, attempt, "events.jsonl")
+        self._reader = EventReader(events)
+        control, self._say_fd = os.pipe()
+        try:
+            self.tree = self._start(task, rundir, environ, control, events, alone=alone)
+        finally:
+            os.close(control)
+        self.started_s = time.monotonic()
+        self.deadline_s = self.started_s + task.job.timeout_s
+
+    def _start(
+        self, task: Task, rundir: RunDir, environ: Mapping[str, str], control: int, events: Path, *, alone: bool
+    ) -> process.Tree:
+        hold_limit_s = 0.0 if alone else task.job.max_time_s
+        assignment = Assignment(task=task, events=str(events), control_fd=control, hold_limit_s=hold_limit_s)
+        file = rundir.log(task, self.attempt, "task.json")
+        try:
+            write_new(file, to_json(assignment, indent=2))
+            return process.start(
+                [sys.executable, "-m", "benchsuite.worker", str(file)],
+                environ=child_environ(task, environ),
+                mark=f"{os.getpid()}.{task.id}.{self.attempt}.{time.monotonic_ns()}",
+                out=rundir.log(task, self.attempt, "out"),
+                err=self.err,
+                pass_fds=(control,),
+            )
+        except OSError as error:
+            os.close(self._say_fd)
+            raise OutputError(f"{error.filename or file}: cannot start a task: {error.strerror}") from None
+
+    def look(self) -> int | None:
+        """Take in new events; the exit code once the worker is gone and all it said is read."""
+        exit_code = self.tree.poll()
+        for event in self._reader.new():
+            if isinstance(event, SliceClosed):
+                self.seen.slices.append(event)
+            elif isinstance(event, Ready):
+                self.seen.ready = event
+            elif isinstance(event, End):
+                self.seen.end = event
+            else:
+                self.seen.raised = event
+        self.seen.damaged = self._reader.damaged
+        return exit_code
+
+    def say_go(self) -> None:
+        """Let a ready worker begin."""
+        self.go_s = time.monotonic()
+        self._say(b"go\n")
+
+    def say_stop(self) -> None:
+        """Let a worker that holds for its neighbours end."""
+        self.stop_said = True
+        self._say(b"stop\n")
+
+    def _say(self, word: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._say_fd, word)
+
+    def close(self) -> None:
+        """End what is left of the tree and release the pipe."""
+        self.tree.kill()
+        os.close(self._say_fd)
+
+
+def child_environ(task: Task, environ: Mapping[str, str]) -> dict[str, str]:
+    """The parent's environment with exactly the recorded variables of the task in place of today's."""
+    today = recorded_environ(environ)
+    return {**{k: v for k, v in environ.items() if k not in today}, "PYTHONUNBUFFERED": "1", **task.environ}
+
+
+def pid_started(pid: int) -> float | None:
+    """When a process began, in seconds since the epoch: with its pid, its identity."""
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None

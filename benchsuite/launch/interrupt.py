@@ -1,0 +1,41 @@
+"""Signals that ask for the end become a flag: the loop that sees it ends all trees and keeps what is finished."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+
+from benchsuite.errors import Interrupted
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupt:
+    """While entered, SIGINT, SIGTERM and SIGHUP are noted instead of obeyed."""
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Interrupt:
+        for signum in _SIGNALS:
+            # A shell's `nohup` or a background job ignores a signal on purpose: leave that as it is.
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                self._before[signum] = signal.signal(signum, self._note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)  # type: ignore[arg-type]
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self.signum = signum
+
+    def asked(self) -> bool:
+        """Has the end been asked for?"""
+        return self.signum is not None
+
+    def check(self) -> None:
+        """Raises Interrupted if the end has been asked for."""
+        if self.signum is not None:
+            raise Interrupted(self.signum)

@@ -1,0 +1,170 @@
+"""What became of a task: from exit code and events to its status, error and result."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Literal
+
+from benchsuite.launch import process
+from benchsuite.launch.child import Child, Seen
+from benchsuite.records import (
+    Anchor,
+    Code,
+    DataUsed,
+    Failure,
+    Identity,
+    Machine,
+    Measurement,
+    Result,
+    Status,
+    Stream,
+    TaskMachine,
+    Tenant,
+    Timeline,
+)
+from benchsuite.tasks import Task
+
+Ended = Literal["exited", "timed_out", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all results of a run share."""
+
+    machine: Machine
+    facts_sha256: str
+    code: Code
+    queued_s: float
+
+
+def classify(
+    seen: Seen, exit_code: int | None, ended: Ended, timeout_s: float, printed: str
+) -> tuple[Status, Failure | None]:
+    """The status, and why it is not ok.
+
+    Args:
+        exit_code: of the worker, negative for a signal; None where it could not be learnt.
+        printed: the last lines of its stderr.
+    """
+    done = f"{len(seen.slices)} slices were finished"
+    if ended == "timed_out":
+        return "timeout", Failure(
+            kind="timeout", message=f"not ended within {timeout_s:g} s; {done}", traceback=printed
+        )
+    if seen.raised:
+        kind, message = seen.raised.kind, seen.raised.message
+        status: Status = "oom" if seen.raised.oom else "failed"
+        return status, Failure(kind=kind, message=message, traceback=seen.raised.traceback)
+    if seen.end and exit_code == 0:
+        return "ok", None
+    if ended == "interrupted":
+        return "interrupted", Failure(kind="interrupted", message=f"stopped by the user; {done}")
+    name = process.signal_name(exit_code) if exit_code is not None else None
+    if name:
+        return "killed", Failure(kind=name, message=f"the process was killed by {name}; {done}", traceback=printed)
+    if seen.end or exit_code:
+        message = f"the process exited with status {exit_code}; {done}"
+        return "failed", Failure(kind="exit", message=message, traceback=printed)
+    return "failed", Failure(
+        kind="silent", message=f"the process exited with 0 before its end; {done}", traceback=printed
+    )
+
+
+def finished(child: Child, exit_code: int | None, ended: Ended, setting: Setting) -> Result:
+    """The result of a worker that is gone."""
+    seen, task = child.seen, child.task
+    status, error = classify(seen, exit_code, ended, task.job.timeout_s, process.last_lines(child.err))
+    timeline = Timeline(
+        queued_s=setting.queued_s,
+        started_s=child.started_s,
+        ready_s=seen.ready.at_s if seen.ready else None,
+        go_s=child.go_s,
+        ended_s=time.monotonic(),
+    )
+    return _result(
+        task,
+        child.attempt,
+        status,
+        error,
+        setting,
+        timeline,
+        seen=seen,
+        exit_code=exit_code if ended == "exited" else None,
+    )
+
+
+def not_started(task: Task, attempt: int, status: Status, error: Failure, setting: Setting) -> Result:
+    """The result of a task that was skipped, or whose preparation failed."""
+    return _result(task, attempt, status, error, setting, Timeline(queued_s=setting.queued_s), seen=Seen())
+
+
+def _result(
+    task: Task,
+    attempt: int,
+    status: Status,
+    error: Failure | None,
+    setting: Setting,
+    timeline: Timeline,
+    *,
+    seen: Seen,
+    exit_code: int | None = None,
+) -> Result:
+    identity = Identity(
+        host=setting.machine.host,
+        profile=task.profile,
+        job=task.job.name,
+        cell=task.cell,
+        repeat=task.repeat,
+        devices=tuple(g.visible_index for g in task.gpus),
+        copy=task.copy,
+        attempt=attempt,
+    )
+    machine = TaskMachine(
+        gpus=task.gpus,
+        driver=setting.machine.driver if task.gpus else None,
+        facts_sha256=setting.facts_sha256,
+        software=seen.ready.software if seen.ready else {},
+    )
+    return Result(
+        status=status,
+        error=error,
+        identity=identity,
+        task=task,
+        machine=machine,
+        code=setting.code,
+        tenant=Tenant(asked=task.job.tenant, reason="this version does not fence tasks"),
+        data=DataUsed(name=seen.ready.data, real=False) if seen.ready else None,
+        timeline=timeline,
+        anchor=anchor(setting.machine.boot_id),
+        measurement=Measurement(streams=_streams(seen)),
+        telemetry_reason="this version does not sample the device",
+        exit_code=exit_code,
+    )
+
+
+def _streams(seen: Seen) -> tuple[Stream, ...]:
+    if not seen.ready:
+        return ()
+    notes = seen.ready.notes
+    if seen.damaged:
+        notes = (*notes, f"{seen.damaged} damaged lines in the event file were passed over")
+    stream = Stream(
+        device=seen.ready.device,
+        unit=seen.ready.unit,
+        origin_s=seen.slices[0].origin_s if seen.slices else seen.ready.at_s,
+        slices=tuple(s.slice for s in seen.slices),
+        losses=tuple(s.loss for s in seen.slices),
+        warm_up=seen.ready.warm_up,
+        stopped_by=seen.end.stopped_by if seen.end else None,
+        peak_memory=seen.end.peak_memory if seen.end else None,
+        compiled=seen.end.compiled if seen.end else None,
+        notes=notes,
+    )
+    return (stream,)
+
+
+def anchor(boot_id: str) -> Anchor:
+    """This instant on both clocks."""
+    return Anchor(boot_id=boot_id, wall=datetime.now(timezone.utc).isoformat(), monotonic_s=time.monotonic())

@@ -1,0 +1,146 @@
+"""One supervised process tree: own session, output to files, ended whole. Only our own processes are ever signalled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+# Every process of a tree inherits this variable, so that one which left its session and its parent is still found.
+MARK = "BENCHSUITE_TREE"
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A started process with all that may descend from it."""
+
+    process: subprocess.Popen[bytes]
+    started: float
+    mark: str
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        return self.process.poll()
+
+    def members(self) -> list[psutil.Process]:
+        """All living processes of the tree, by descent, by session or by the mark that they inherited."""
+        found: dict[int, psutil.Process] = {}
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(self.pid)
+            if self.process.returncode is None and abs(root.create_time() - self.started) < 0.1:
+                found = {p.pid: p for p in [root, *root.children(recursive=True)]}
+        for process in psutil.process_iter():
+            if process.pid not in found and process.pid != os.getpid() and self._owns(process):
+                found[process.pid] = process
+        return [p for p in found.values() if _alive(p)]
+
+    def _owns(self, process: psutil.Process) -> bool:
+        try:
+            return process.uids().real == os.getuid() and process.environ().get(MARK) == self.mark
+        except (psutil.Error, OSError):
+            return False
+
+    def stop(self, grace_s: float = GRACE_S) -> None:
+        """SIGTERM to the whole tree, and SIGKILL to what is left after the grace; returns when nothing is left."""
+        _signal(self.members(), signal.SIGTERM)
+        self._wait_empty(grace_s)
+        self.kill()
+
+    def kill(self, limit_s: float = 10.0) -> None:
+        """SIGKILL until nothing is left of the tree; bounded, since a process stuck in the kernel may outlive it."""
+        deadline = time.monotonic() + limit_s
+        while (left := self.members()) and time.monotonic() < deadline:
+            _signal(left, signal.SIGKILL)
+            self._wait_empty(0.2)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=1.0)
+
+    def _wait_empty(self, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            self.process.poll()
+            if not self.members():
+                return
+            time.sleep(0.05)
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _signal(processes: Sequence[psutil.Process], signum: int) -> None:
+    """Signal each process; psutil compares the start time first, so a reused pid is never hit."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signum)
+
+
+def start(
+    command: str | Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    mark: str,
+    out: Path,
+    err: Path,
+    pass_fds: Sequence[int] = (),
+) -> Tree:
+    """Start a command in a session of its own, its output appended to files byte for byte, nothing on its stdin.
+
+    A string is given to the shell (only a profile's own `prepare` may be one); a list is started as it is.
+
+    Raises:
+        OSError: the program cannot be started, or a file cannot be opened.
+    """
+    with out.open("ab") as stdout, err.open("ab") as stderr:
+        process = subprocess.Popen(
+            command,
+            shell=isinstance(command, str),
+            env={**environ, MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+    try:
+        started = psutil.Process(process.pid).create_time()
+    except psutil.Error:
+        started = time.time()
+    return Tree(process, started, mark)
+
+
+def last_lines(path: Path, count: int = 20, limit_bytes: int = 8192) -> str:
+    """The end of a log, undecodable bytes replaced; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - limit_bytes))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-count:]).strip()
+
+
+def signal_name(exit_code: int) -> str | None:
+    """ "SIGKILL" for -9; None for an exit code that is no signal."""
+    if exit_code >= 0:
+        return None
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"

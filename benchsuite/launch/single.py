@@ -1,0 +1,88 @@
+"""One task alone: run in a folder of its own or a scratch one, its result handed back."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from datetime import datetime, timezone
+from pathlib import Path
+
+from benchsuite.errors import Interrupted, OutputError
+from benchsuite.launch.progress import Progress
+from benchsuite.launch.session import execute
+from benchsuite.records import Machine, ProfileUsed, Result
+from benchsuite.rundir import write_new, write_result
+from benchsuite.schema import to_json
+from benchsuite.tasks import Plan, Task
+
+
+def run_single(
+    task: Task,
+    profile: ProfileUsed,
+    machine: Machine,
+    environ: Mapping[str, str],
+    verdict: Callable[[Result], str],
+    folder: Path | None = None,
+) -> Result:
+    """Run one task; its result.
+
+    Args:
+        folder: a new run folder that is kept; a scratch one where None.
+
+    Raises:
+        OutputError: the folder cannot be written, or the result could not be kept there.
+        Interrupted: a signal asked for the end; in a scratch folder the result is gone with it.
+    """
+    results: list[Result] = []
+    progress = Progress([task], verdict, keep=results.append)
+    with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory(prefix="benchsuite-") as place:
+        try:
+            with progress:
+                execute(
+                    Plan(tasks=(task,)),
+                    profile,
+                    machine,
+                    Path(place),
+                    progress,
+                    repeats=1,
+                    command=sys.argv,
+                    environ=environ,
+                )
+        except Interrupted:
+            if folder or not results:
+                raise
+    if progress.problems and folder:
+        raise OutputError(progress.problems[0])
+    return results[0]
+
+
+def check_file(path: Path) -> None:
+    """Can a result be written here later?
+
+    Raises:
+        OutputError: the file exists, or its folder is missing or cannot be written.
+    """
+    if path.exists():
+        raise OutputError(f"{path}: the file exists and is not overwritten; name another with -o")
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp"):
+            pass
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def keep(result: Result, path: Path) -> Path:
+    """Write a result to exactly this file, or into this folder under its usual name.
+
+    Raises:
+        OutputError: it cannot be written, or the file has come to exist meanwhile.
+    """
+    try:
+        if path.suffix == ".json":
+            write_new(path, to_json(result, indent=2))
+            return path
+        return write_result(path, result, datetime.now(timezone.utc))
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None

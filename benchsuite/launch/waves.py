@@ -1,0 +1,176 @@
+"""Run the planned tasks wave by wave: start together, begin together, and leave exactly one result each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Protocol
+
+from benchsuite.errors import BenchError
+from benchsuite.launch.child import Child, pid_started
+from benchsuite.launch.interrupt import Interrupt
+from benchsuite.launch.outcome import Ended, Setting, finished, not_started
+from benchsuite.launch.prepare import prepare
+from benchsuite.plan import waves
+from benchsuite.records import Failure, Result
+from benchsuite.rundir import Attempt, RunDir, write_result
+from benchsuite.tasks import Task
+
+LOOK_EVERY_S = 0.1
+# A neighbour that is not ready by then no longer keeps the others waiting.
+READY_LIMIT_S = 300.0
+
+
+class Observer(Protocol):
+    """Who is told how a run goes; all that people see of it."""
+
+    def wave(self, tasks: Sequence[Task]) -> None:
+        """These tasks are next."""
+
+    def look(self, children: Sequence[Child]) -> None:
+        """How they stand, ten times a second."""
+
+    def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
+        """A task is over; `path` is None where its result could not be kept, for the reason in `problem`."""
+
+
+class Runner:
+    """Runs a plan into its folder."""
+
+    def __init__(self, rundir: RunDir, setting: Setting, environ: Mapping[str, str], observer: Observer) -> None:
+        self.rundir = rundir
+        self.setting = setting
+        self.environ = environ
+        self.observer = observer
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Run all tasks. A failure of one stops no other.
+
+        Raises:
+            Interrupted: a signal asked for the end; what was finished is kept, running tasks are marked interrupted.
+        """
+        with Interrupt() as interrupt:
+            for wave in waves(tasks):
+                interrupt.check()
+                self.observer.wave(wave)
+                self._wave(wave, interrupt)
+            interrupt.check()
+
+    def _wave(self, wave: Sequence[Task], interrupt: Interrupt) -> None:
+        runnable = [task for task in wave if task.skip is None]
+        for task in wave:
+            if task.skip is not None:
+                self._keep(not_started(task, 1, "skipped", Failure(kind="skipped", message=task.skip), self.setting))
+        if not runnable:
+            return
+        first = runnable[0]
+        problem = prepare(
+            first.job, {**self.environ, **first.job.env}, self.rundir.log(first, 1, "prepare"), interrupt.asked
+        )
+        interrupt.check()
+        if problem:
+            for task in runnable:
+                self._keep(not_started(task, 1, "failed", problem, self.setting))
+            return
+        self._watch(self._start(runnable), interrupt)
+
+    def _start(self, tasks: Sequence[Task]) -> list[Child]:
+        children = []
+        for task in tasks:
+            try:
+                child = Child(task, 1, self.rundir, self.environ, alone=len(tasks) == 1)
+            except BenchError as error:
+                self._keep(not_started(task, 1, "failed", Failure(kind="start", message=str(error)), self.setting))
+                continue
+            self._note("start", task, pid=child.tree.pid, pid_started=pid_started(child.tree.pid))
+            children.append(child)
+        return children
+
+    def _watch(self, children: Sequence[Child], interrupt: Interrupt) -> None:
+        """Until all are gone: say go and stop at the right times, end what is late, keep each result as it comes."""
+        running = list(children)
+        while running:
+            for child in list(running):
+                exit_code = child.look()
+                ended = _why_over(child, exit_code, interrupt)
+                if ended:
+                    running.remove(child)
+                    self._end(child, ended)
+            _say(running)
+            self.observer.look(running)
+            if running:
+                time.sleep(LOOK_EVERY_S)
+
+    def _end(self, child: Child, ended: Ended) -> None:
+        if ended != "exited":
+            child.tree.stop()
+        child.close()
+        exit_code = child.look()
+        self._keep(finished(child, exit_code, ended, self.setting))
+
+    def _keep(self, result: Result) -> None:
+        """Write a result and note the end; a result that cannot be written is lost, which the report counts."""
+        path, problem = None, None
+        try:
+            path = write_result(self.rundir.path, result, datetime.now(timezone.utc))
+        except OSError as error:
+            problem = (
+                f"{error.filename or self.rundir.path}: the result could not be written: {error.strerror or error}"
+            )
+        try:
+            name = path.name if path else None
+            self._note("end", result.task, status=result.status if path else "lost", result=name)
+        except OSError as error:
+            problem = f"{self.rundir.path / 'attempts.jsonl'}: could not be written: {error.strerror or error}"
+        self.observer.ended(result, path, problem)
+
+    def _note(
+        self,
+        event: str,
+        task: Task,
+        *,
+        pid: int | None = None,
+        pid_started: float | None = None,
+        status: str | None = None,
+        result: str | None = None,
+    ) -> None:
+        self.rundir.note_attempt(
+            Attempt(
+                event=event,
+                task=task.id,
+                attempt=1,
+                at=datetime.now(timezone.utc).isoformat(),
+                pid=pid,
+                pid_started=pid_started,
+                status=status,
+                result=result,
+            )
+        )
+
+
+def _why_over(child: Child, exit_code: int | None, interrupt: Interrupt) -> Ended | None:
+    """Why a child is over or must be ended now; None while it may go on."""
+    if exit_code is not None:
+        return "interrupted" if interrupt.asked() else "exited"
+    if interrupt.asked():
+        return "interrupted"
+    if time.monotonic() > child.deadline_s:
+        return "timed_out"
+    return None
+
+
+def _say(running: Sequence[Child]) -> None:
+    """Go, once all that still run are ready or the wait is over its limit; stop, once all have measured."""
+    waiting = [c for c in running if c.seen.ready and c.go_s is None]
+    if waiting:
+        others_ready = all(c.seen.ready for c in running)
+        late = time.monotonic() - min(c.started_s for c in running) > READY_LIMIT_S
+        if others_ready or late or any(c.go_s is not None for c in running):
+            for child in waiting:
+                child.say_go()
+    if all(c.seen.measured for c in running):
+        for child in running:
+            if not child.stop_said:
+                child.say_stop()

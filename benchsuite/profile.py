@@ -1,0 +1,269 @@
+"""A profile as typed, checked jobs: defaults merged, short names resolved, every parameter with its value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchsuite import entries, files
+from benchsuite.errors import ModelError, ProfileError, nearest
+from benchsuite.overrides import Overrides
+from benchsuite.records import ProfileUsed
+from benchsuite.tasks import Job
+
+# Time for start, warm-up and compilation that a task has beyond its `max_time_s`, where `timeout_s` is not given.
+START_ALLOWANCE_S = 480.0
+
+PLACEMENTS: dict[str, dict[str, Any]] = {
+    "per_gpu": {"devices": "each"},
+    "per_gpu_or_cpu": {"devices": "each", "cpu_allowed": True},
+    "gpu_progression": {"devices": "progression"},
+    "all_gpus": {"devices": "all"},
+    "cpu": {"devices": "none"},
+}
+_FIELDS = tuple(f for f in Job.__struct_fields__ if f != "name")
+_LATER = ("parallel", "arrays", "matrix")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile's jobs in order, and how it stands to the shipped ones."""
+
+    name: str
+    path: Path
+    text: str
+    sha256: str
+    jobs: tuple[Job, ...]
+    based_on: str | None
+    differences: tuple[str, ...]
+
+    @property
+    def official(self) -> bool:
+        return self.based_on is not None and not self.differences
+
+    def used(self) -> ProfileUsed:
+        """What `run.json` keeps of it."""
+        return ProfileUsed(
+            name=self.name,
+            path=str(self.path),
+            sha256=self.sha256,
+            text=self.text,
+            official=self.official,
+            based_on=self.based_on,
+            differences=self.differences,
+        )
+
+
+def load(
+    spec: str, *, only: Sequence[str] = (), exclude: Sequence[str] = (), overrides: Overrides | None = None
+) -> Profile:
+    """Read and check a profile, with the chosen jobs and the changes that follow `--`.
+
+    Args:
+        spec: a path, or the bare name of a shipped profile.
+        only: names of the jobs to keep; all where empty.
+        exclude: names of the jobs to leave out.
+
+    Raises:
+        ProfileError: file, job and field are named, with the nearest known name or the remedy.
+    """
+    path = files.find("profiles", spec)
+    text = files.read_text(path)
+    content = files.parse_mapping(text, path)
+    raw = _merged(content, path)
+    for name in (*only, *exclude):
+        if name not in raw:
+            raise ProfileError(f"{path}: no job '{name}'{nearest(name, raw)}")
+    chosen = [name for name in raw if (not only or name in only) and name not in exclude]
+    if not chosen:
+        raise ProfileError(f"{path}: no job is left to run")
+    jobs = tuple(resolve(name, raw[name], str(path), overrides) for name in chosen)
+    based_on, differences = _lineage(path.stem, jobs)
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    sha256 = hashlib.sha256(canonical.encode()).hexdigest()
+    return Profile(path.stem, path, text, sha256, jobs, based_on, differences)
+
+
+def single(model: str | None, entry: str | None, overrides: Overrides) -> Job:
+    """The job of `benchsuite run`: a model's name or a `module:function`, with a profile's defaults.
+
+    Raises:
+        ProfileError: an unknown model, field or parameter.
+    """
+    raw = {"model": model} if model is not None else {"entry": entry}
+    name = model if model is not None else (entry or "")
+    return resolve(name, {**raw, "placement": "per_gpu_or_cpu"}, "run", overrides)
+
+
+def _merged(content: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    """Each job with the defaults of "*": field by field, and `params` and `env` key by key; the job's own win."""
+    for name, fields in content.items():
+        if not isinstance(fields, dict):
+            raise ProfileError(f"{path}: job '{name}': expected a mapping of fields, found {fields!r}")
+    common = content.get("*", {})
+    jobs = {name: _with_defaults(common, job) for name, job in content.items() if name != "*"}
+    if not jobs:
+        raise ProfileError(f"{path}: no jobs; give at least one beside '*'")
+    return jobs
+
+
+def _with_defaults(common: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**common, **job}
+    for field in ("params", "env"):
+        ours, theirs = job.get(field), common.get(field)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            merged[field] = {**theirs, **ours}
+    if "entry" in job and "model" not in job:
+        merged.pop("model", None)
+    if "model" in job and "entry" not in job:
+        merged.pop("entry", None)
+    return merged
+
+
+def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides | None = None) -> Job:
+    """A checked job from a mapping of its fields.
+
+    Raises:
+        ProfileError: names `where`, the job, the field and the remedy.
+    """
+    at = f"{where}: job '{name}'"
+    for field in raw:
+        if field in _LATER:
+            raise ProfileError(f"{at}: field '{field}' is not supported by this version; remove it")
+        if field not in _FIELDS:
+            raise ProfileError(f"{at}: unknown field '{field}'{nearest(field, _FIELDS)}")
+    if (raw.get("model") is None) == (raw.get("entry") is None):
+        raise ProfileError(f"{at}: give either 'model' or 'entry'")
+    _text(raw.get("model"), "model", at)
+    _text(raw.get("entry"), "entry", at)
+    try:
+        model = entries.declared(raw.get("model"), raw.get("entry"))
+        fields = overrides.applied(raw, model, at) if overrides else dict(raw)
+        fields["params"] = entries.complete(model, _mapping(fields.get("params"), at))
+    except ModelError as error:
+        raise ProfileError(f"{at}: {error}") from None
+    return _checked(_job(name, _short_names(fields, at), at), at)
+
+
+def _mapping(params: Any, at: str) -> dict[str, Any]:
+    if params is not None and not isinstance(params, dict):
+        raise ProfileError(f"{at}: field 'params': expected a mapping of names, found {params!r}")
+    return params or {}
+
+
+def _text(value: Any, field: str, at: str) -> None:
+    if value is not None and not isinstance(value, str):
+        raise ProfileError(f"{at}: field '{field}': expected text, found {value!r}")
+
+
+def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
+    """Short ways of writing in their long form: placements, compile, whole numbers in env; null means "not given"."""
+    fields = {key: value for key, value in fields.items() if value is not None}
+    placement = fields.get("placement")
+    if isinstance(placement, str):
+        if placement not in PLACEMENTS:
+            raise ProfileError(f"{at}: field 'placement': unknown '{placement}'{nearest(placement, PLACEMENTS)}")
+        fields["placement"] = PLACEMENTS[placement]
+    if isinstance(fields.get("env"), dict):
+        fields["env"] = {k: str(v) if type(v) is int else v for k, v in fields["env"].items()}
+    if isinstance(fields.get("compile"), bool):
+        fields["compile"] = "default" if fields["compile"] else "none"
+    if "timeout_s" not in fields and isinstance(fields.get("max_time_s"), int | float):
+        fields["timeout_s"] = fields["max_time_s"] + START_ALLOWANCE_S
+    return fields
+
+
+def _job(name: str, fields: Mapping[str, Any], at: str) -> Job:
+    try:
+        return msgspec.convert({"name": name, **fields}, Job)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$.")
+        field = place.rstrip("`")
+        value = fields.get(field.partition(".")[0].partition("[")[0])
+        label = f"field '{field}'" if field else "a field of 'placement'"
+        raise ProfileError(f"{at}: {label}: {reason.replace('`', '').lower()}, found {value!r}") from None
+
+
+def _checked(job: Job, at: str) -> Job:
+    place = job.placement
+    if place.devices in ("progression", "all") or place.nodes != 1 or place.copies != 1 or place.share != "timeslice":
+        raise ProfileError(
+            f"{at}: field 'placement': only per_gpu, per_gpu_or_cpu and cpu are supported by this version"
+        )
+    for field in ("min_time_s", "max_time_s", "timeout_s"):
+        if not math.isfinite(getattr(job, field)):
+            raise ProfileError(f"{at}: field '{field}': give a finite number of seconds")
+    if job.min_time_s > job.max_time_s:
+        raise ProfileError(
+            f"{at}: min_time_s {job.min_time_s:g} is over max_time_s {job.max_time_s:g}; raise max_time_s"
+        )
+    if job.data is not None and job.data not in files.shipped("datasets"):
+        known = (
+            nearest(job.data, files.shipped("datasets")) or "; none is shipped yet, models make their input themselves"
+        )
+        raise ProfileError(f"{at}: field 'data': no data set '{job.data}'{known}")
+    for key, value in job.env.items():
+        if not key or "=" in key or "\0" in key + value:
+            raise ProfileError(f"{at}: field 'env': '{key}' is not the name of an environment variable")
+        if key in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+            raise ProfileError(f"{at}: field 'env': {key} decides the GPU; set it for the whole run, or use 'placement'")
+    return job
+
+
+def _lineage(name: str, jobs: Sequence[Job]) -> tuple[str | None, tuple[str, ...]]:
+    """The shipped profile that these jobs come from, by the jobs' names, and how they differ from it."""
+    best: tuple[int, bool, str] | None = None
+    shipped: dict[str, tuple[Job, ...]] = {}
+    for stem, path in files.shipped("profiles").items():
+        raw = _merged(files.read_mapping(path), path)
+        shipped[stem] = tuple(resolve(job, fields, str(path)) for job, fields in raw.items())
+        differing = len(_differences(shipped[stem], jobs))
+        common = len({j.name for j in jobs} & set(raw))
+        if common and (best is None or (-differing, stem == name, stem) > best):
+            best = (-differing, stem == name, stem)
+    if best is None:
+        return None, ()
+    return best[2], _differences(shipped[best[2]], jobs)
+
+
+def _differences(before: Sequence[Job], after: Sequence[Job]) -> tuple[str, ...]:
+    """Each change as a phrase such as "vae: params.batch_size 128 -> 64"."""
+    old, new = {j.name: j for j in before}, {j.name: j for j in after}
+    found = [f"{name}: not run" for name in old if name not in new] + [
+        f"{name}: added" for name in new if name not in old
+    ]
+    for name in old:
+        if name in new and old[name] != new[name]:
+            found += [f"{name}: {change}" for change in job_changes(old[name], new[name])]
+    return tuple(found)
+
+
+def job_changes(before: Job, after: Job) -> list[str]:
+    """The fields in which two jobs differ, old and new."""
+    changes = []
+    old, new = _flat(msgspec.to_builtins(before)), _flat(msgspec.to_builtins(after))
+    for key in {**old, **new}:
+        if old.get(key) != new.get(key):
+            changes.append(f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}")
+    return changes
+
+
+def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else json.dumps(value) if isinstance(value, list | tuple | dict) else str(value)

@@ -1,0 +1,218 @@
+"""The child, top to bottom: read the task, build the model, warm up, measure, tell the parent. Started by `launch`."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import itertools
+import os
+import random
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from benchsuite.errors import BenchError, ModelError
+from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, SliceClosed
+from benchsuite.models import Share, Workload
+from benchsuite.records import Phase, Slice, WarmUp
+from benchsuite.schema import finite
+from benchsuite.tasks import Task
+from benchsuite.worker.device import Device, open_device
+from benchsuite.worker.loop import timed_loop
+from benchsuite.worker.step import How, Step, make_step, read_compiled, set_precision
+from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
+
+WARM_UP_STEPS = 3
+
+
+def main(task_file: str) -> int:
+    """Run one assignment; 0 if it came to its end, else 1 with the reason told as an event."""
+    _die_with_parent()
+    assignment = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment)
+    events = EventWriter(assignment.events)
+    try:
+        _run(assignment, events)
+    except Exception as error:  # the one place where whatever a model raises becomes a result
+        oom = type(error).__name__ == "OutOfMemoryError"
+        kind = "model" if isinstance(error, BenchError) else type(error).__name__
+        text = "".join(traceback.format_exception(error))
+        print(text, file=sys.stderr, flush=True)
+        message = str(error).strip() or type(error).__name__
+        at_s = time.monotonic()
+        events.write(Raised(n=events.count, at_s=at_s, kind=kind, message=message, traceback=text[-8000:], oom=oom))
+        return 1
+    return 0
+
+
+def _run(assignment: Assignment, events: EventWriter) -> None:
+    task, control = assignment.task, Control(assignment.control_fd)
+    module = _module(task)
+    device = open_device("cuda" if task.gpus else "cpu")
+    set_precision(task.job.precision, device.name)
+    workload = _build(module, task)
+    step = make_step(workload, How(device.name, task.job.precision, task.job.compile))
+    batches = iter(workload.batches(Share(seed=_seed(task))))
+    warm_up = _warm_up(step, batches, device)
+    ready = Ready(
+        n=events.count,
+        at_s=time.monotonic(),
+        unit=workload.unit,
+        device=device.name,
+        data="generated in memory",
+        warm_up=warm_up,
+        software=device.software(),
+        notes=step.notes,
+    )
+    events.write(ready)
+    control.wait_for_go()
+    stopped_by = Measuring(task, device, step, events, control).run(batches, assignment.hold_limit_s)
+    end = End(
+        n=events.count,
+        at_s=time.monotonic(),
+        stopped_by=stopped_by,
+        peak_memory=device.peak_memory(),
+        compiled=read_compiled() if task.job.compile != "none" and step.losses else None,
+    )
+    events.write(end)
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent is gone, however that ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 = PR_SET_PDEATHSIG
+
+
+def _module(task: Task) -> ModuleType:
+    """The model's module; a shipped model does not see the current folder, whose names may shadow packages."""
+    if task.job.model is not None:
+        here = str(Path.cwd())
+        sys.path[:] = [p for p in sys.path if p not in ("", here)]
+        return importlib.import_module(f"benchsuite.models.{task.job.model}")
+    return importlib.import_module((task.job.entry or "").partition(":")[0])
+
+
+def _seed(task: Task) -> int:
+    seed = task.job.params.get("seed", 0)
+    return seed if isinstance(seed, int) else 0
+
+
+def _build(module: ModuleType, task: Task) -> Workload:
+    function = (task.job.entry or ":build").partition(":")[2]
+    params = msgspec.convert(task.job.params, module.Params)
+    random.seed(_seed(task))
+    if "torch" in sys.modules:  # a model that does without torch is not made to pay for it
+        sys.modules["torch"].manual_seed(_seed(task))
+    workload = getattr(module, function)(params)
+    if not isinstance(workload, Workload):
+        raise ModelError(f"{function} of {module.__name__} returned {type(workload).__name__}, not a Workload")
+    return workload
+
+
+def _warm_up(step: Step, batches: Iterator[Any], device: Device) -> WarmUp:
+    began, steps = time.monotonic(), 0
+    for batch in itertools.islice(batches, WARM_UP_STEPS):
+        step.run(batch)
+        steps += 1
+    device.sync()
+    if steps < WARM_UP_STEPS:
+        raise ModelError(f"the data ended within the {WARM_UP_STEPS} steps of warm-up")
+    _loss(step)
+    return WarmUp(steps=steps, elapsed_s=time.monotonic() - began)
+
+
+def _loss(step: Step) -> float | None:
+    """The sum of the last step's losses, None where there are none; the device must be in sync.
+
+    Raises:
+        ModelError: a loss is not finite.
+    """
+    losses = [float(loss) for loss in step.losses]
+    if any(finite(loss) is None for loss in losses):
+        raise ModelError(f"the loss is not finite: {', '.join(map(str, losses))}")
+    return finite(sum(losses)) if losses else None
+
+
+class Measuring:
+    """The timed part, then hold: training goes on, excluded, so that no neighbour is measured beside an idle one."""
+
+    def __init__(self, task: Task, device: Device, step: Step, events: EventWriter, control: Control) -> None:
+        self.job = task.job
+        self.device = device
+        self.step = step
+        self.events = events
+        self.control = control
+        self.origin_ns = 0
+        self.phase: Phase = "measure"
+
+    def run(self, batches: Iterator[Any], hold_limit_s: float) -> StoppedBy:
+        """Why the measured part stopped; slices are told to the parent as they close."""
+        job = self.job
+        self.device.reset_peaks()
+        self.origin_ns = time.monotonic_ns()
+        stopped_by = self._loop(batches, job.max_count, job.max_steps, job.min_time_s, job.max_time_s)
+        if hold_limit_s > 0 and stopped_by not in ("data", "stop"):
+            self.phase = "hold"
+            self._loop(batches, None, None, hold_limit_s, hold_limit_s)
+        return stopped_by
+
+    def _loop(
+        self, batches: Iterator[Any], items: int | None, steps: int | None, min_time_s: float, max_time_s: float
+    ) -> StoppedBy:
+        stop = Stop(items, steps, int(min_time_s * 1e9), int(max_time_s * 1e9))
+        run, sync, ended = self.step.run, self.device.sync, self.control.stop_said
+        return timed_loop(run, batches, stop, self._close, sync=sync, ended=ended)
+
+    def _close(self, timed: TimedSlice) -> None:
+        start_s, end_s = ((ns - self.origin_ns) / 1e9 for ns in (timed.start_ns, timed.end_ns))
+        one = Slice(
+            start_s=round(start_s, 6), end_s=round(end_s, 6), steps=timed.steps, items=timed.items, phase=self.phase
+        )
+        self.events.write(
+            SliceClosed(
+                n=self.events.count,
+                origin_s=self.origin_ns / 1e9,
+                slice=one,
+                loss=_loss(self.step),
+                last=timed.last and self.phase == "measure",
+            )
+        )
+
+
+class Control:
+    """The parent's pipe. Its end means that the parent is gone: so is the reason to go on."""
+
+    def __init__(self, fd: int | None) -> None:
+        self.fd = fd
+        self._heard = b""
+
+    def wait_for_go(self) -> None:
+        """Block until the parent says go; at once where there is no parent."""
+        while self.fd is not None and b"go\n" not in self._heard:
+            self._listen()
+
+    def stop_said(self) -> bool:
+        """Has the parent said stop? Costs one look at the pipe."""
+        if self.fd is None:
+            return False
+        while select.select([self.fd], [], [], 0)[0]:
+            self._listen()
+        return b"stop\n" in self._heard
+
+    def _listen(self) -> None:
+        assert self.fd is not None
+        said = os.read(self.fd, 64)
+        if not said:
+            raise SystemExit("the parent is gone")
+        self._heard += said
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,84 @@
+"""A model without torch that goes wrong in a chosen way, after a few slices of doing nothing well.
+
+Application: none. An item is a nap.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchsuite.models import Workload
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as torch names its own."""
+
+
+@dataclass(frozen=True)
+class Params:
+    kind: Literal[
+        "ok", "raise", "oom", "silent", "exit", "sigkill", "segv", "hang", "grandchild", "stubborn", "noisy", "bytes"
+    ] = "ok"
+    after_s: float = 1.2
+    nap_s: float = 0.01
+    items: int = 1
+    file: str = ""
+    note: str = ""
+    neg: str = ""
+    words: tuple[str, ...] = ()
+    flag: bool = False
+    limit: int | None = None
+
+
+def build(params: Params) -> Workload:
+    if params.file:
+        seen = {**vars(params), "pid": os.getpid(), "environ": dict(os.environ)}
+        Path(params.file).write_text(json.dumps(seen), encoding="utf-8")
+    if params.kind == "noisy":
+        for stream in (sys.stderr, sys.stdout):
+            stream.write(("x" * 99 + "\n") * 50_000)
+            stream.flush()
+    if params.kind == "bytes":
+        for fd in (1, 2):
+            os.write(fd, b"start \xff\xfe \xe2\x96\x88 50%\rdone\n")
+    began = time.monotonic()
+
+    def step(_: None) -> int:
+        time.sleep(params.nap_s)
+        if time.monotonic() - began > params.after_s:
+            go_wrong(params.kind)
+        return params.items
+
+    return Workload(unit="nap", batches=lambda share: itertools.repeat(None), items=lambda batch: 0, step=step)
+
+
+def go_wrong(kind: str) -> None:
+    if kind == "raise":
+        raise ValueError("a nap too far")
+    if kind == "oom":
+        raise OutOfMemoryError("CUDA out of memory (not really)")
+    if kind == "silent":
+        os._exit(0)
+    if kind == "exit":
+        os._exit(3)
+    if kind == "sigkill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "segv":
+        signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "grandchild":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+    if kind == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if kind in ("hang", "grandchild", "stubborn"):
+        while True:
+            time.sleep(60)

@@ -1,0 +1,68 @@
+"""The command line as a user has it: a process of its own, in a folder of the test's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchsuite.records import Result
+from benchsuite.rundir import results
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def environ(**more: str) -> dict[str, str]:
+    """An environment in which the test programs are found and no GPU is."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("BENCHSUITE")}
+    return {**kept, "PYTHONPATH": str(PROGRAMS), "CUDA_VISIBLE_DEVICES": "", **more}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-W", "error", "-m", "benchsuite", *arguments]
+
+
+def benchsuite(
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        cwd=cwd,
+        env=env or environ(),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=timeout,
+        check=False,
+    )
+
+
+def write_profile(path: Path, **jobs: dict[str, Any]) -> Path:
+    """A profile of quick jobs of the fault program, on the CPU; a job gives its `params` and other fields."""
+    common = {"entry": "faults:build", "placement": "cpu", "min_time_s": 0.7, "max_time_s": 30, "timeout_s": 60}
+    path.write_text(json.dumps({"*": common, **jobs}), encoding="utf-8")
+    return path
+
+
+def read_results(folder: Path) -> dict[str, Result]:
+    """Job name -> its only result; every file of the folder must be a good one."""
+    found: dict[str, Result] = {}
+    for path, result in results(folder):
+        assert isinstance(result, Result), f"{path}: {result}"
+        assert result.task.job.name not in found, f"two results of {result.task.job.name}"
+        found[result.task.job.name] = result
+    return found
+
+
+def one_line_error(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """Exit status 2 and one line on stderr that holds all parts, with nothing on stdout and no traceback."""
+    assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("benchsuite: ")
+    for part in parts:
+        assert part in lines[0], f"{part!r} not in {lines[0]!r}"
+    assert done.stdout == ""

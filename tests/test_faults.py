@@ -1,0 +1,232 @@
+"""Whatever becomes of a child, its task leaves exactly one result, with the slices that it finished."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from support import benchsuite, command, environ, read_results, write_profile
+
+from benchsuite.records import Result
+from benchsuite.rundir import RunDir
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """One run with every fault, then a job that is well."""
+    folder = tmp_path_factory.mktemp("faults")
+    slow = {"max_time_s": 60, "min_time_s": 60}
+    profile = write_profile(
+        folder / "faults.json",
+        raises={"params": {"kind": "raise"}, **slow},
+        oom={"params": {"kind": "oom"}, **slow},
+        silent={"params": {"kind": "silent"}, **slow},
+        exits={"params": {"kind": "exit"}, **slow},
+        sigkill={"params": {"kind": "sigkill"}, **slow},
+        segv={"params": {"kind": "segv"}, **slow},
+        hangs={"params": {"kind": "hang"}, "timeout_s": 3, **slow},
+        grandchild={"params": {"kind": "grandchild", "file": str(folder / "grandchild.json")}, "timeout_s": 3, **slow},
+        stubborn={"params": {"kind": "stubborn"}, "timeout_s": 3, **slow},
+        well={},
+    )
+    done = benchsuite("jobs", str(profile), "-o", "out", cwd=folder)
+    return folder, done
+
+
+EXPECTED = {
+    "raises": ("failed", "ValueError", "a nap too far"),
+    "oom": ("oom", "OutOfMemoryError", "CUDA out of memory"),
+    "silent": ("failed", "silent", "exited with 0 before its end"),
+    "exits": ("failed", "exit", "exited with status 3"),
+    "sigkill": ("killed", "SIGKILL", "killed by SIGKILL"),
+    "segv": ("killed", "SIGSEGV", "killed by SIGSEGV"),
+    "hangs": ("timeout", "timeout", "not ended within 3 s"),
+    "grandchild": ("timeout", "timeout", "not ended within 3 s"),
+    "stubborn": ("timeout", "timeout", "not ended within 3 s"),
+}
+
+
+@pytest.mark.parametrize("job", EXPECTED)
+def test_each_fault_leaves_one_failure_with_its_slices(job: str, faults: tuple[Path, object]) -> None:
+    folder, _ = faults
+    result = read_results(folder / "out")[job]
+    status, kind, message = EXPECTED[job]
+    assert result.status == status
+    assert result.error
+    assert result.error.kind == kind
+    assert message in result.error.message
+    slices = result.measurement.streams[0].slices
+    assert len(slices) >= 2, "two slices of half a second fit into the 1.2 s before the fault"
+    assert all(0.5 <= s.elapsed_s < 1.0 and s.items == s.steps > 0 for s in slices)
+    names = [p.name for p in (folder / "out").glob(f"faults.{job}.J0.*.json")]
+    assert len(names) == 1
+    assert ".FAIL." in names[0]
+
+
+def test_a_raised_error_keeps_its_traceback(faults: tuple[Path, object]) -> None:
+    error = read_results(faults[0] / "out")["raises"].error
+    assert error
+    assert error.traceback
+    assert "faults.py" in error.traceback
+
+
+def test_the_run_goes_on_and_says_so(faults: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = faults
+    assert done.returncode == 1
+    assert "10 tasks: 1 passed, 9 failed, 0 not run" in done.stderr
+    assert "benchsuite report out" in done.stderr
+    well = read_results(folder / "out")["well"]
+    assert well.status == "ok"
+    assert well.error is None
+    assert well.exit_code == 0
+
+
+def test_every_start_has_an_end_with_its_file(faults: tuple[Path, object]) -> None:
+    folder, _ = faults
+    lines = RunDir(folder / "out").attempts()
+    started = [a.task for a in lines if a.event == "start"]
+    ended = {a.task: a for a in lines if a.event == "end"}
+    assert started == [t.id for t in RunDir(folder / "out").plan().tasks]
+    assert list(ended) == started
+    assert all((folder / "out" / (a.result or "?")).is_file() for a in ended.values())
+
+
+def test_nothing_is_left_running(faults: tuple[Path, object]) -> None:
+    folder, _ = faults
+    session = json.loads((folder / "grandchild.json").read_text())
+    mark = session["environ"]["BENCHSUITE_TREE"]
+    assert [p for p in psutil.process_iter() if _environ(p).get("BENCHSUITE_TREE") == mark] == []
+
+
+def _environ(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}
+
+
+def test_output_is_drained_and_decoded_whatever_it_is(tmp_path: Path) -> None:
+    """A09: 5 MB on each stream, and bytes that are no UTF-8, under a plain C locale."""
+    locale = environ(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    profile = write_profile(
+        tmp_path / "loud.json", noisy={"params": {"kind": "noisy"}}, bytes={"params": {"kind": "bytes"}}
+    )
+    done = benchsuite("jobs", str(profile), "-o", "out", cwd=tmp_path, env=locale)
+    assert done.returncode == 0, done.stderr
+    assert {r.status for r in read_results(tmp_path / "out").values()} == {"ok"}
+    logs = tmp_path / "out" / "logs"
+    assert (logs / "noisy.J0.a1.out").stat().st_size == 5_000_000
+    assert (logs / "noisy.J0.a1.err").stat().st_size == 5_000_000
+    assert b"\xff\xfe \xe2\x96\x88 50%\r" in (logs / "bytes.J0.a1.out").read_bytes()
+    assert set(done.stderr) & {"\N{REPLACEMENT CHARACTER}"} == set()
+
+
+def test_undecodable_last_lines_are_replaced_in_the_error(tmp_path: Path) -> None:
+    log = tmp_path / "err"
+    log.write_bytes(b"one\n\xff two\n")
+    from benchsuite.launch.process import last_lines
+
+    assert last_lines(log) == "one\n\N{REPLACEMENT CHARACTER} two"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_tree_and_keeps_what_is_finished(signum: int, tmp_path: Path) -> None:
+    profile = write_profile(
+        tmp_path / "stop.json",
+        first={},
+        second={"params": {"kind": "grandchild", "after_s": 0.8, "file": str(tmp_path / "pid.json")}, "timeout_s": 99},
+        third={},
+    )
+    running = subprocess.Popen(
+        command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: (tmp_path / "pid.json").exists() and (tmp_path / "pid.json").read_text().endswith("}"))
+    time.sleep(1.5)
+    began = time.monotonic()
+    running.send_signal(signum)
+    _, stderr = running.communicate(timeout=20)
+    assert time.monotonic() - began < 10
+    assert running.returncode == 128 + signum
+    assert "3 tasks: 1 passed, 0 failed, 2 not run" in stderr
+    found = read_results(tmp_path / "out")
+    assert {job: r.status for job, r in found.items()} == {"first": "ok", "second": "interrupted"}
+    mark = json.loads((tmp_path / "pid.json").read_text())["environ"]["BENCHSUITE_TREE"]
+    assert [p for p in psutil.process_iter() if _environ(p).get("BENCHSUITE_TREE") == mark] == []
+
+
+def test_a_child_does_not_outlive_a_killed_benchsuite(tmp_path: Path) -> None:
+    profile = write_profile(
+        tmp_path / "orphan.json", only={"params": {"file": str(tmp_path / "pid.json")}, "min_time_s": 30}
+    )
+    running = subprocess.Popen(command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    wait_for(lambda: (tmp_path / "pid.json").exists() and (tmp_path / "pid.json").read_text().endswith("}"))
+    child = psutil.Process(json.loads((tmp_path / "pid.json").read_text())["pid"])
+    running.kill()
+    running.wait()
+    wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    lines = RunDir(tmp_path / "out").attempts()
+    assert [a.event for a in lines] == ["start"]
+    assert lines[0].pid == child.pid
+
+
+def wait_for(condition: object, limit_s: float = 20) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def test_kill_of_a_worker_from_outside_is_one_counted_failure(tmp_path: Path) -> None:
+    profile = write_profile(tmp_path / "k.json", job={"params": {"file": str(tmp_path / "pid.json")}, "min_time_s": 30})
+    running = subprocess.Popen(
+        command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: len(_events(tmp_path / "out")) >= 4)
+    os.kill(json.loads((tmp_path / "pid.json").read_text())["pid"], signal.SIGKILL)
+    _, stderr = running.communicate(timeout=20)
+    assert running.returncode == 1
+    result = read_results(tmp_path / "out")["job"]
+    assert isinstance(result, Result)
+    assert result.status == "killed"
+    assert len(result.measurement.streams[0].slices) >= 3
+    assert "1 failed" in stderr
+
+
+def _events(out: Path) -> list[str]:
+    file = out / "logs" / "job.J0.a1.events.jsonl"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def test_prepare_runs_first_and_its_failure_or_limit_stops_its_job_only(tmp_path: Path) -> None:
+    """A08: the limit ends the shell, what it started, and the wait for them."""
+    profile = write_profile(
+        tmp_path / "p.json",
+        good={"prepare": [["sh", "-c", "echo made > made.txt"]]},
+        fails={"prepare": [["sh", "-c", "echo no luck; exit 4"], ["touch", "never.txt"]]},
+        missing={"prepare": [["no-such-program"]]},
+        late={"prepare": "setsid sleep 60 & echo started; wait", "timeout_s": 2},
+        last={},
+    )
+    began = time.monotonic()
+    done = benchsuite("jobs", str(profile), "-o", "out", cwd=tmp_path)
+    assert time.monotonic() - began < 25
+    assert done.returncode == 1
+    found = read_results(tmp_path / "out")
+    assert {job: r.status for job, r in found.items()} == {
+        "good": "ok", "fails": "failed", "missing": "failed", "late": "failed", "last": "ok"
+    }  # fmt: skip
+    assert (tmp_path / "made.txt").exists()
+    assert not (tmp_path / "never.txt").exists()
+    messages = {job: r.error.message for job, r in found.items() if r.error}
+    assert "ended with status 4" in messages["fails"]
+    assert "no luck" in (found["fails"].error.traceback or "")  # type: ignore[union-attr]
+    assert "no-such-program" in messages["missing"]
+    assert "did not end within 2 s" in messages["late"]
+    assert "started" in (tmp_path / "out" / "logs" / "late.J0.a1.prepare").read_text()
+    assert not [p for p in psutil.process_iter() if _environ(p).get("BENCHSUITE_TREE", "").startswith("prepare.")]
