@@ -174,12 +174,17 @@ def complete(model: Declared, given: dict[str, Any]) -> dict[str, Any]:
 
 def _checked(model: Declared, name: str, parameter: Parameter, value: Any) -> Any:
     try:
-        return msgspec.to_builtins(msgspec.convert(value, parameter.type))
+        return plain(msgspec.convert(value, parameter.type))
     except msgspec.ValidationError as error:
         if value is None:
             return parameter.default
         reason = str(error).partition(" - at ")[0].replace("`", "").lower()
         raise ModelError(f"parameter '{name}' of model '{model.name}': {reason}, found {value!r}") from None
+
+
+def plain(value: Any) -> Any:
+    """A value as it comes back from JSON: tuples are lists."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def from_text(kind: Any, text: str) -> Any:

@@ -109,6 +109,8 @@ def _parse_json(text: str, path: Path) -> Any:
         raise ProfileError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise ProfileError(f"{path}: nested too deeply") from None
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise ProfileError(f"{path}: {error}") from None
 
 
 class _Yaml12(yaml.SafeLoader):

@@ -132,7 +132,7 @@ def _job_arguments(job: Job) -> Iterator[str]:
 def _param_arguments(job: Job) -> Iterator[str]:
     declared = entries.declared(job.model, job.entry).parameters
     for name, value in job.params.items():
-        if value == msgspec.to_builtins(declared[name].default):
+        if value == entries.plain(declared[name].default):
             continue
         text = value if declared[name].type is str else _json(value)
         yield f"--{name.replace('_', '-')}={text}"

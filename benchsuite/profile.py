@@ -213,7 +213,9 @@ def _checked(job: Job, at: str) -> Job:
         if not key or "=" in key or "\0" in key + value:
             raise ProfileError(f"{at}: field 'env': '{key}' is not the name of an environment variable")
         if key in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
-            raise ProfileError(f"{at}: field 'env': {key} decides the GPU; set it for the whole run, or use 'placement'")
+            raise ProfileError(
+                f"{at}: field 'env': {key} decides the GPU; set it for the whole run, or use 'placement'"
+            )
     return job
 
 

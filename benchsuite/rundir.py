@@ -16,7 +16,7 @@ import msgspec
 
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.records import FAILURES, Result, Run
-from benchsuite.schema import R, Record, convert, from_json, to_json
+from benchsuite.schema import R, Record, convert, decode, from_json, to_json
 from benchsuite.tasks import Plan, Task
 
 # Only these environment variables are recorded: all may change a measurement, none should hold a secret.
@@ -191,7 +191,7 @@ class RunDir:
         found = []
         file = self.path / "attempts.jsonl"
         for line in file.read_bytes().splitlines() if file.exists() else ():
-            with contextlib.suppress(msgspec.DecodeError):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                 found.append(msgspec.json.decode(line, type=Attempt))
         return found
 
@@ -235,11 +235,11 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
                 continue
             path = Path(root, name)
             try:
-                content = msgspec.json.decode(path.read_bytes())
+                content = decode(path.read_bytes())
                 if isinstance(content, dict) and content.get("kind") == "summary":
                     continue
                 yield path, convert(content, Result)
             except OSError as error:
                 yield path, f"cannot be read: {(error.strerror or str(error)).lower()}"
             except ValueError as error:
-                yield path, "the file is empty" if path.stat().st_size == 0 else str(error)
+                yield path, str(error)

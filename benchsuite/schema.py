@@ -28,17 +28,27 @@ def finite(value: float | None, digits: int = 7) -> float | None:
     return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
 
 
+def decode(text: bytes) -> Any:
+    """JSON's content.
+
+    Raises:
+        ValueError: empty, or not JSON; says which.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"not valid JSON ({error})" if text.strip() else "the file is empty") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def from_json(text: bytes, kind: type[R]) -> R:
     """A record of today's schema from its JSON.
 
     Raises:
         ValueError: not JSON, another kind of file, a newer schema, or a field of the wrong type; says which.
     """
-    try:
-        content = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"not valid JSON ({error})" if text.strip() else "the file is empty") from None
-    return convert(content, kind)
+    return convert(decode(text), kind)
 
 
 def convert(content: Any, kind: type[R]) -> R:

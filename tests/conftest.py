@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +14,19 @@ from benchsuite.records import (
     Code,
     Failure,
     Identity,
+    Machine,
     Measurement,
+    ProfileUsed,
     Result,
+    Run,
     Slice,
     Stream,
     TaskMachine,
     Tenant,
     Timeline,
 )
-from benchsuite.tasks import Gpu, Job, Placement, Task
+from benchsuite.rundir import Attempt, RunDir, write_result
+from benchsuite.tasks import Gpu, Job, Placement, Plan, Task
 
 
 def make_gpu(index: int = 0, name: str = "NVIDIA Test") -> Gpu:
@@ -90,6 +96,52 @@ def make_result(
         "measurement": Measurement(streams=(stream,) if rates else ()),
     }
     return Result(**{**defaults, **fields})
+
+
+def make_run(gpus: int = 2, **fields: Any) -> Run:
+    """A run of the profile `suite` on a machine with so many GPUs, all visible."""
+    cards = tuple(make_gpu(index) for index in range(gpus))
+    machine = Machine(
+        host="hostA",
+        boot_id="boot",
+        system="Linux",
+        kernel="6.18",
+        cpu="Test CPU",
+        cpus=8,
+        cpus_usable=8,
+        memory_bytes=2**34,
+        driver="580.0" if cards else None,
+        gpus=cards,
+        visible=tuple(card.uuid for card in cards),
+        python="3.12.0",
+        packages={"torch": "2.11.0"},
+    )
+    profile = ProfileUsed(name="suite", path="suite.yaml", sha256="a" * 64, text="{}", official=False)
+    defaults: dict[str, Any] = {"profile": profile, "machine": machine, "code": Code(version="0.1.0"), "repeats": 1}
+    return Run(created="2026-01-06T16:00:00+00:00", command=("jobs", "suite"), **{**defaults, **fields})
+
+
+def keep_results(folder: Path, results: Iterable[Result]) -> list[Path]:
+    """Write results as a run does, a second apart; nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    start = datetime(2026, 1, 6, 16, tzinfo=timezone.utc)
+    return [write_result(folder, result, start + timedelta(seconds=i)) for i, result in enumerate(results)]
+
+
+def keep_run(
+    folder: Path, results: Sequence[Result], tasks: Sequence[Task] | None = None, run: Run | None = None
+) -> list[Path]:
+    """A whole run folder: run.json, plan.json (by default the results' own tasks), attempts and results."""
+    tasks = [result.task for result in results if not result.task.rerun_of] if tasks is None else tasks
+    rundir = RunDir.create(folder, run or make_run(), Plan(tasks=tuple(tasks)))
+    files = keep_results(folder, results)
+    for result, file in zip(results, files, strict=True):
+        if result.task.rerun_of:
+            continue
+        line = {"task": result.task.id, "attempt": result.identity.attempt, "at": "2026-01-06T16:00:00+00:00"}
+        rundir.note_attempt(Attempt(event="start", **line))
+        rundir.note_attempt(Attempt(event="end", status=result.status, result=file.name, **line))
+    return files
 
 
 @pytest.fixture(name="make_result")

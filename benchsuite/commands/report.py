@@ -1,0 +1,44 @@
+"""`benchsuite report`: one table and one score from a results folder or a summary."""
+
+from __future__ import annotations
+
+import os
+import sys
+from io import TextIOWrapper
+from pathlib import Path
+
+import click
+
+# Where no terminal tells its width (a pipe, a log).
+_PIPE_WIDTH = 120
+
+
+@click.command()
+@click.argument("out", required=False, type=click.Path(path_type=Path))
+@click.option("--weights", metavar="FILE", help="Weights of the jobs.  [default: the profile's own]")
+@click.option("--compare", metavar="BASE", help="A baseline, a summary file or another results folder.")
+def command(out: Path | None, weights: str | None, compare: str | None) -> int:
+    """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
+
+    Can be used at any time, also while a run is going on. Exit status 1: no task is ok.
+    """
+    from rich.console import Console
+
+    from benchsuite import rundir
+    from benchsuite.report import compare as comparing
+    from benchsuite.report import render
+    from benchsuite.report import weights as weighing
+    from benchsuite.report.score import score
+    from benchsuite.report.summarise import summary_of
+
+    out = out or rundir.newest_run(os.environ)
+    summary = summary_of(out)
+    laid = weighing.weigh(weighing.weights_for(summary.profile, weights), summary)
+    comparison = comparing.compare(summary, comparing.find_base(compare), laid, compare) if compare else None
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A name that the terminal cannot write must not stop the report.
+        sys.stdout.reconfigure(errors="replace")
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
+    render.render(render.Report(str(out), summary, score(summary, laid), comparison), console)
+    return 0 if summary.any_ok else 1

@@ -1,0 +1,26 @@
+"""`benchsuite summary`: a results folder as one file, to keep, share and compare with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("out", required=False, type=click.Path(path_type=Path))
+@click.option("-o", "--output", default="-", metavar="FILE", help="A new file; '-' is standard output.  [default: -]")
+def command(out: Path | None, output: str) -> None:
+    """Write a summary (JSON) of OUT, a results folder (default: the newest)."""
+    from benchsuite import rundir
+    from benchsuite.report.summarise import summary_of
+    from benchsuite.report.summary import write_summary
+    from benchsuite.schema import to_json
+
+    summary = summary_of(out or rundir.newest_run(os.environ))
+    if output == "-":
+        click.echo(to_json(summary, indent=2), nl=False)
+    else:
+        write_summary(Path(output), summary)
+        click.echo(f"benchsuite: summary written to {output}", err=True)

@@ -1,0 +1,172 @@
+"""What a model's file gives: a Workload, the one seam between a model and every way of running it.
+
+A model is one file of this folder, and its name is the file's. It holds
+
+- a docstring: a short title on the first line, then the application, the paper, the data set, and what an item is;
+- `Params`, a frozen dataclass: the model's command line, recorded in full in every result. It is read without being
+  run: annotations are int, float, str, bool, `X | None`, `tuple[...]` or `Literal[...]`, defaults are literals or
+  `fusible(literal)`;
+- `build(params) -> Workload`, which is called after torch was seeded with `params.seed`;
+- `SMALL`, literal parameters with which a test takes two steps on a CPU in about a second.
+
+Rules for its author:
+
+- Modules are built on the CPU, without a wrapper and without an optimiser; every trainable one of their parameters gets
+  a gradient in each step.
+- A loss calls the `nets` it is given and captures no module: what it is given may be compiled, wrapped or stacked.
+- A loss is a mean over the batch, so that batches and gradients can be split and averaged.
+- Nothing syncs: no `.item()`, no `.cpu()`, no printing of tensors. No state stays on a module between steps other than
+  its buffers; what must pass on is the carry.
+- Randomness comes from torch; batches are a function of the share, weights of the seed.
+
+This module imports no torch, so neither must a model that has no use for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn, optim
+
+Batch: TypeAlias = Any  # a tensor, or tuples, lists and dicts of them; samples are the first dimension of each
+Carry: TypeAlias = Any  # a tensor, or tuples, lists and dicts of them; None at the first step
+Nets: TypeAlias = "Mapping[str, Callable[..., Any]]"
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of the data this process reads: that of `rank` of `ranks`; generated data comes from `seed`."""
+
+    rank: int = 0
+    ranks: int = 1
+    seed: int = 1234
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """An optimiser to be: each way of running makes its own, one a stage or one over the models of an array.
+
+    `kind` is a class of torch.optim, `settings` its keyword arguments, `clip_norm` the largest norm of all gradients
+    together.
+    """
+
+    kind: Callable[..., optim.Optimizer]
+    settings: Mapping[str, Any]
+    clip_norm: float | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """One backward pass and one optimiser step for the module named `trains`.
+
+    `loss(nets, batch, carry)` returns the mean loss, a tensor of no dimensions, and the carry for the next update,
+    which receives it detached.
+    """
+
+    trains: str
+    loss: Callable[[Nets, Batch, Carry], tuple[Tensor, Carry]]
+    optimiser: Optimiser
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The same forward pass as a row of modules, which can be cut between any two of them.
+
+    `units()` applied in order to `inputs(batch)` gives what `loss(output, batch)` takes.
+    """
+
+    units: Callable[[], Sequence[nn.Module]]
+    inputs: Callable[[Batch], tuple[Tensor, ...]]
+    loss: Callable[[Any, Batch], Tensor]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is trained, on what, and how it is counted.
+
+    `unit` says what an item is; `batches(share)` yields batches in host memory; `items(batch)` counts them without a
+    sync. Then `modules` and `updates`, or, only where no loss fits (an episode of reinforcement learning), a `step` of
+    the model's own, which returns the items it processed and takes its device from its modules; or neither, where
+    loading the data is all there is.
+    """
+
+    unit: str
+    batches: Callable[[Share], Iterator[Batch]]
+    items: Callable[[Batch], int]
+    modules: Mapping[str, nn.Module] = field(default_factory=dict)
+    updates: tuple[Update, ...] = ()
+    chain: Chain | None = None
+    step: Callable[[Batch], int] | None = None
+
+
+def supervised(
+    *,
+    unit: str,
+    batches: Callable[[Share], Iterator[Batch]],
+    items: Callable[[Batch], int],
+    net: nn.Module,
+    inputs: Callable[[Batch], tuple[Tensor, ...]],
+    loss: Callable[[Any, Batch], Tensor],
+    optimiser: Optimiser,
+    units: Callable[[], Sequence[nn.Module]] | None = None,
+) -> Workload:
+    """The common case: one module, called `net`, and one `loss(outputs, batch)`; a chain where `units` are given."""
+
+    def whole(nets: Nets, batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
+        return loss(nets["net"](*inputs(batch)), batch), None
+
+    return Workload(
+        unit=unit,
+        batches=batches,
+        items=items,
+        modules={"net": net},
+        updates=(Update("net", whole, optimiser),),
+        chain=Chain(units, inputs, loss) if units else None,
+    )
+
+
+def fusible(default: Any) -> Any:
+    """A parameter in which the models of one fused array may differ."""
+    return field(default=default, metadata={"fusible": True})
+
+
+def forever(make: Callable[[torch.Generator], Batch], share: Share, distinct: int = 4) -> Iterator[Batch]:
+    """Generated data: `distinct` batches, made once and then repeated, pinned where a GPU will read them.
+
+    `make` draws a batch from the generator that it is given; each rank and each batch has its own.
+    """
+    import torch
+
+    pin = torch.cuda.is_available()
+    made = []
+    for index in range(share.rank * distinct, (share.rank + 1) * distinct):
+        batch = make(seeded(share.seed, index))
+        made.append(on_tensors(torch.Tensor.pin_memory, batch) if pin else batch)
+    while True:
+        yield from made
+
+
+def seeded(seed: int, stream: int = 0) -> torch.Generator:
+    """A generator of torch on the CPU; streams of one seed, and the streams of near seeds, do not meet."""
+    import torch
+
+    return torch.Generator().manual_seed((seed * 1_000_003 + stream) % (1 << 63))
+
+
+def on_tensors(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """The same tuples, lists and dicts with `change` applied to each tensor; anything else stays as it is."""
+    import torch
+
+    if isinstance(tree, torch.Tensor):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {key: on_tensors(change, value) for key, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(on_tensors(change, value) for value in tree))
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(on_tensors(change, value) for value in tree)
+    return tree

@@ -1,0 +1,183 @@
+"""The score block: score, PASS or FAIL, what is missing, and all that must stand beside a score."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import PurePath
+
+from rich.table import Table
+from rich.text import Text
+
+from benchsuite.records import Code
+from benchsuite.report.compare import Comparison
+from benchsuite.report.figures import NONE, count, number, one_line, percent, ratio
+from benchsuite.report.score import FAILURE_LIMIT, Score
+from benchsuite.report.summarise import MIN_REPEATS
+from benchsuite.report.summary import Summary
+
+Line = tuple[str, str | Text]
+
+
+def headline(summary: Summary) -> str:
+    """Profile, machine, repeats and date in one line."""
+    repeats = len({repeat.repeat for job in summary.jobs for repeat in job.repeats})
+    profile = f"profile {summary.profile.name}" if summary.profile else "profile unknown"
+    parts = [profile, _machine(summary), count(repeats, "repeat") if repeats else "", _date(summary)]
+    return " | ".join(part for part in parts if part)
+
+
+def provenance(summary: Summary) -> str:
+    """Where a baseline's figures come from."""
+    parts = [summary.source, _machine(summary), _date(summary), summary.provenance]
+    return "; ".join(one_line(part, 400) for part in parts if part)
+
+
+def _date(summary: Summary) -> str:
+    """To the minute, where the text is a date at all."""
+    created = summary.created or ""
+    try:
+        return datetime.fromisoformat(created).strftime("%Y-%m-%d %H:%M %Z").strip()
+    except ValueError:
+        return created
+
+
+def score_block(summary: Summary, score: Score, comparison: Comparison | None) -> Table:
+    """Label and value, the verdicts first."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for label, value in (*_verdicts(score), *_against(comparison), ("", ""), *_beside(summary, score)):
+        table.add_row(label, value)
+    return table
+
+
+def _verdicts(score: Score) -> Iterator[Line]:
+    figures = [number(score.value), number(score.machine), percent(score.failure_rate)]
+    width = max(len(figure) for figure in figures)
+    value, machine, rate = (Text(figure.rjust(width), style="bold") for figure in figures)
+    for word, applies in (("INCOMPLETE", score.incomplete), ("PROVISIONAL", score.value and score.provisional)):
+        if applies:
+            value.append(f"   {word}", style="bold yellow")
+    if score.interval:
+        low, high = number(score.interval.low), number(score.interval.high)
+        value.append(f"   95 %: {low} to {high} (±{percent(score.interval.half)})", style="not bold")
+    if score.reason:
+        value.append(f"   no score: {score.reason}")
+    yield "Score", value
+    yield "Machine score", machine.append("   throughputs of all GPUs added up", style="not bold")
+    word, style = ("PASS", "bold green") if score.passed else ("FAIL", "bold red")
+    rate.append(f"   {word}", style=style)
+    limit = percent(FAILURE_LIMIT, 0)
+    yield (
+        "Failure rate",
+        rate.append(f"   {score.fail:,} of {count(score.n, 'task')} not ok; up to {limit} passes", style="not bold"),
+    )
+    yield from _reservations(score)
+
+
+def _reservations(score: Score) -> Iterator[Line]:
+    """Why a score is INCOMPLETE or PROVISIONAL."""
+    if score.incomplete:
+        covered = "" if score.coverage is None else f"covers {_floor_percent(score.coverage)} of the weight; "
+        yield "Incomplete", Text(covered + "; ".join(score.incomplete), style="yellow")
+    if score.value and score.provisional:
+        found = count(score.repeats, "repeat") if score.repeats else "no repeat"
+        remedy = f"an interval needs {MIN_REPEATS}: measure with jobs --repeat {MIN_REPEATS}"
+        yield "Provisional", Text(f"{found} with a figure for every scored job; {remedy}", style="yellow")
+
+
+def _floor_percent(share: float) -> str:
+    """Never "100 %" of a part."""
+    return f"{math.floor(100 * share + 1e-9)} %"
+
+
+def _against(comparison: Comparison | None) -> Iterator[Line]:
+    if comparison is None:
+        return
+    if comparison.ratio is None:
+        yield "Against base", "no ratio: no weighed job has a throughput on both sides"
+        return
+    value = Text(ratio(comparison.ratio), style="bold")
+    jobs = count(len(comparison.scored), "common job")
+    value.append(f"   {number(comparison.score)} / {number(comparison.base_score)}, over {jobs}", style="not bold")
+    if comparison.left_out:
+        value.append(f"; left out: {', '.join(comparison.left_out)}", style="yellow")
+    yield "Score ratio", value
+
+
+def _beside(summary: Summary, score: Score) -> Iterator[Line]:
+    yield "Profile", _profile(summary)
+    yield "Weights", _weights(score)
+    if score.weighing.unweighted:
+        yield "Without weight", ", ".join(score.weighing.unweighted)
+    if score.weighing.beyond:
+        yield "Do not apply", f"{', '.join(score.weighing.beyond)} (the machine has fewer GPUs)"
+    yield "Machine", _machine(summary) or NONE
+    present = "an unknown number" if summary.gpus_present is None else str(summary.gpus_present)
+    yield "GPUs", f"{summary.gpus_used} used of {present} present"
+    yield "Isolation", _tally(summary.isolation)
+    least = f"tasks of a wave were measured together for at least {percent(summary.overlap, 0)} of their windows"
+    yield "Overlap", least if summary.overlap is not None else f"{NONE} (no wave has two tasks)"
+    yield "Data", _tally(summary.data)
+    yield "Code", "; ".join(_code(code) for code in summary.code) or NONE
+    slices, seconds = sum(job.slices for job in summary.jobs), math.fsum(job.seconds for job in summary.jobs)
+    yield "Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s"
+    if not summary.planned:
+        yield "Tasks", _without_plan(summary)
+
+
+def _without_plan(summary: Summary) -> str:
+    unread = f"; {count(len(summary.bad_files), 'file')} could not be used" if summary.bad_files else ""
+    return f"no plan.json: n counts the results found, lost tasks are not seen{unread}"
+
+
+def _profile(summary: Summary) -> str:
+    profile = summary.profile
+    if profile is None:
+        return NONE
+    sha256 = f"sha256 {profile.sha256[:12]}" if profile.sha256 else "sha256 unknown"
+    if profile.official is None:
+        return f"{profile.name}, {sha256}"
+    if profile.official:
+        return f"{profile.name}, official, {sha256}"
+    if not profile.based_on:
+        return f"{profile.name}, not a shipped profile, {sha256}"
+    shown = [one_line(text, 80) for text in profile.differences[:5]]
+    more = [f"and {len(profile.differences) - 5} more"] if len(profile.differences) > 5 else []
+    differences = f": {'; '.join(shown + more)}" if shown else ""
+    return f"{profile.name}, MODIFIED from {profile.based_on}, {sha256}{differences}"
+
+
+def _weights(score: Score) -> str:
+    weights = score.weighing.weights
+    if weights.values is None:
+        return "every job weighs 1 (no weights are shipped for this profile)"
+    kind = "official" if weights.official else "not the shipped weights of this profile"
+    return f"{PurePath(weights.name or '').name}, {kind}, sha256 {(weights.sha256 or '')[:12]}"
+
+
+def _machine(summary: Summary) -> str:
+    machine = summary.machine
+    if machine is None:
+        hosts = sorted({task.host for job in summary.jobs for task in job.tasks if task.host})
+        return ", ".join(hosts)
+    models = Counter(gpu.name for gpu in machine.gpus)
+    gpus = ", ".join(f"{number_of} x {name}" for name, number_of in models.items()) or "no GPU"
+    driver = f", driver {machine.driver}" if machine.driver else ""
+    return f"{machine.host}: {gpus}{driver}"
+
+
+def _tally(settings: dict[str, int]) -> str:
+    lines: Iterable[str] = (one_line(setting) for setting in settings)
+    if len(settings) == 1:
+        return next(iter(lines))
+    found = (f"{line} [{count(tasks, 'task')}]" for line, tasks in zip(lines, settings.values(), strict=True))
+    return "; ".join(found) or NONE
+
+
+def _code(code: Code) -> str:
+    commit = f" at {code.commit[:12]}" if code.commit else ""
+    return f"benchsuite {code.version}{commit}{', with uncommitted changes' if code.dirty else ''}"

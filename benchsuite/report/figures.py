@@ -1,0 +1,43 @@
+"""How figures and foreign text are written: `n/a` for none, thousands separators, one clean line."""
+
+from __future__ import annotations
+
+NONE = "n/a"
+
+
+def number(value: float | None) -> str:
+    """Two decimals; more significant digits below 0.1, none from ten million up."""
+    if value is None:
+        return NONE
+    if 0 < abs(value) < 0.1:
+        return f"{value:.3g}"
+    if abs(value) >= 1e15:
+        return f"{value:.4g}"
+    return f"{value:,.2f}" if abs(value) < 1e7 else f"{value:,.0f}"
+
+
+def ratio(value: float | None) -> str:
+    """Two decimals, three below 0.1."""
+    return NONE if value is None else f"{value:.2f}" if value >= 0.1 or value == 0 else f"{value:.3g}"
+
+
+def share(value: float | None) -> str:
+    """A share as percent, one decimal, without the sign (it stands in the column's name)."""
+    return NONE if value is None else f"{100 * value:.1f}"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share as percent."""
+    return NONE if value is None else f"{100 * value:.{digits}f} %"
+
+
+def count(number_of: int, noun: str) -> str:
+    """ "1 task", "2 tasks"."""
+    return f"{number_of:,} {noun}" if number_of == 1 else f"{number_of:,} {noun}s"
+
+
+def one_line(text: str | None, limit: int = 160) -> str:
+    """The first line of foreign text without control characters, cut at `limit` characters."""
+    lines = [line for line in (text or "").splitlines() if line.strip()] or ["no reason is recorded"]
+    clean = " ".join("".join(c if c.isprintable() else " " for c in lines[0]).split())
+    return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."

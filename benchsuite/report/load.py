@@ -1,0 +1,194 @@
+"""A run folder as rows: one for each planned task, with what became of it. Reads whatever mess a crash left."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from benchsuite.errors import ResultError
+from benchsuite.records import Result, Run
+from benchsuite.report.window import Window, task_window
+from benchsuite.rundir import Attempt, RunDir, results
+from benchsuite.tasks import Task
+
+T = TypeVar("T")
+# A task's outcome: a result's status, or one of these.
+NOT_RUN = "not run"
+INSUFFICIENT = "insufficient"
+# Outcomes of tasks that have no outcome yet: another `jobs --resume` runs them.
+OPEN = frozenset({NOT_RUN, "interrupted"})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task and what became of it; `reason` says why `status` is not ok."""
+
+    task: Task
+    status: str
+    reason: str | None = None
+    result: Result | None = None
+    file: Path | None = None
+    window: Window | None = None
+
+    @property
+    def job(self) -> str:
+        """The name under which tasks pool: of a progression each number of GPUs is its own, and so is each cell."""
+        name = self.task.job.name
+        if self.task.job.placement.devices == "progression":
+            name = f"{name}.{len(self.task.gpus)}"
+        return f"{name}[{self.task.cell}]" if self.task.cell else name
+
+    @property
+    def group_gpus(self) -> int:
+        """How many GPUs a perf that is per GPU stands for: a progression's, else 1."""
+        return max(1, len(self.task.gpus)) if self.task.job.placement.devices == "progression" else 1
+
+    @property
+    def perf(self) -> float | None:
+        """Items/s in the window, per GPU in a progression; None unless ok."""
+        if self.status != "ok" or self.window is None or self.window.perf is None:
+            return None
+        return self.window.perf / self.group_gpus
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a folder holds. `planned`: rows are those of plan.json, else the results that were found."""
+
+    path: Path
+    run: Run | None
+    planned: bool
+    rows: tuple[Row, ...]
+    reruns: tuple[Row, ...]
+    bad_files: tuple[tuple[Path, str], ...]
+
+
+@dataclass
+class _Found:
+    results: list[tuple[Path, Result]] = field(default_factory=list)
+    reruns: list[tuple[Path, Result]] = field(default_factory=list)
+    bad: dict[Path, str] = field(default_factory=dict)
+
+
+def load(path: Path) -> Loaded:
+    """Read a results folder.
+
+    Raises:
+        ResultError: no such folder, nothing in it, or it holds several runs.
+    """
+    found = _find(path)
+    folder = RunDir(path)
+    run = _own(path / "run.json", folder.run, found)
+    plan = _own(path / "plan.json", folder.plan, found)
+    attempts = _own(path / "attempts.jsonl", folder.attempts, found) or []
+    rows = _planned_rows(plan.tasks, attempts, found) if plan else _found_rows(found.results)
+    reruns = tuple(_row(file, result) for file, result in found.reruns)
+    if not rows and not reruns and not found.bad:
+        raise ResultError(f"{path}: no results in this folder; name the folder that 'benchsuite jobs' wrote")
+    return Loaded(path, run, plan is not None, tuple(rows), reruns, tuple(sorted(found.bad.items())))
+
+
+def _find(path: Path) -> _Found:
+    runs = sorted(p.parent for p in path.glob("*/run.json"))
+    if runs and not (path / "run.json").exists():
+        raise ResultError(f"{path}: holds {len(runs)} runs; name one of them, such as {runs[-1]}")
+    found = _Found()
+    for file, result in results(path):
+        if isinstance(result, str):
+            found.bad[file] = result
+        elif result.task.rerun_of:
+            found.reruns.append((file, result))
+        else:
+            found.results.append((file, result))
+    return found
+
+
+def _own(file: Path, read: Callable[[], T], found: _Found) -> T | None:
+    """One of the run's own files; None where it is missing, or damaged and noted so."""
+    if not file.exists():
+        return None
+    try:
+        return read()
+    except ResultError as error:
+        found.bad[file] = str(error).removeprefix(f"{file}: ")
+    except OSError as error:
+        found.bad[file] = f"cannot be read: {(error.strerror or str(error)).lower()}"
+    except ValueError as error:
+        found.bad[file] = str(error)
+    return None
+
+
+def _planned_rows(tasks: Iterable[Task], attempts: Iterable[Attempt], found: _Found) -> list[Row]:
+    """One row a planned task: its first attempt that was not interrupted counts."""
+    tasks = list(tasks)
+    ids = {task.id for task in tasks}
+    by_attempt: dict[str, dict[int, tuple[Path, Result]]] = defaultdict(dict)
+    for file, result in found.results:
+        task, attempt = result.task.id, result.identity.attempt
+        if task not in ids:
+            found.bad[file] = f"its task '{task}' is not in plan.json"
+        elif attempt in by_attempt[task]:
+            found.bad[file] = f"a second result of '{task}'; {by_attempt[task][attempt][0].name} counts"
+        else:
+            by_attempt[task][attempt] = (file, result)
+    lines: dict[str, list[Attempt]] = defaultdict(list)
+    for line in attempts:
+        lines[line.task].append(line)
+    return [_planned_row(task, by_attempt[task.id], lines[task.id], found.bad) for task in tasks]
+
+
+def _planned_row(
+    task: Task, by_attempt: dict[int, tuple[Path, Result]], lines: list[Attempt], bad: dict[Path, str]
+) -> Row:
+    ends = {line.attempt: line for line in lines if line.event == "end"}
+    started = {line.attempt for line in lines}
+    last = Row(task, NOT_RUN, "never started")
+    for attempt in sorted(started | by_attempt.keys()):
+        if attempt in by_attempt:
+            last = _row(*by_attempt[attempt])
+        elif attempt in ends and ends[attempt].status != "interrupted":
+            last = Row(task, "lost", _why_lost(ends[attempt], bad))
+        else:
+            last = Row(task, "interrupted", "started, but no end is noted")
+        if last.status != "interrupted":
+            break
+    return last
+
+
+def _why_lost(end: Attempt, bad: dict[Path, str]) -> str:
+    name = Path(end.result).name if end.result else ""
+    reason = next((why for file, why in bad.items() if file.name == name), None)
+    if reason:
+        return f"its result {name} is damaged: {reason}"
+    return f"its result {name} is missing" if name else "ended without a result"
+
+
+def _found_rows(found: Iterable[tuple[Path, Result]]) -> list[Row]:
+    """Without a plan: one row a task, by host and id; the same attempt twice is two tasks (of two runs)."""
+    attempts: dict[tuple[str, str, int], dict[int, Row]] = {}
+    for file, result in found:
+        host, task, attempt = result.identity.host, result.task.id, result.identity.attempt
+        nth = 0
+        while attempt in attempts.setdefault((host, task, nth), {}):
+            nth += 1
+        attempts[host, task, nth][attempt] = _row(file, result)
+    rows = []
+    for of_task in attempts.values():
+        in_order = [of_task[attempt] for attempt in sorted(of_task)]
+        rows.append(next((row for row in in_order if row.status != "interrupted"), in_order[-1]))
+    return sorted(rows, key=lambda row: (row.task.job.name, len(row.task.gpus), row.task.repeat))
+
+
+def _row(file: Path, result: Result) -> Row:
+    if result.status != "ok":
+        reason = result.error.message if result.error else f"the task is {result.status}"
+        return Row(result.task, result.status, reason, result, file)
+    try:
+        window = task_window(result)
+    except OverflowError:
+        return Row(result.task, INSUFFICIENT, "its slices hold numbers beyond any measurement", result, file)
+    status = "ok" if window.state == "ok" else INSUFFICIENT
+    return Row(result.task, status, window.reason, result, file, window)

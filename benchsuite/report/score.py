@@ -1,0 +1,126 @@
+"""The score: a weighted geometric mean of adjusted throughputs, the failure rate, and how far both can be trusted."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from benchsuite.report.summarise import MIN_REPEATS, log_interval, perf_adjusted, relative_std
+from benchsuite.report.summary import Interval, JobSummary, Summary
+from benchsuite.report.weights import Weighing
+
+FAILURE_LIMIT = 0.01
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a run scores.
+
+    `value` and `machine` are None where `reason` says why. `incomplete`: why the score does not cover all that is
+    weighed, `coverage` by weight (0 to 1). `repeats`: those in which every scored job has a figure.
+    """
+
+    weighing: Weighing
+    value: float | None
+    machine: float | None
+    interval: Interval | None
+    reason: str | None
+    n: int
+    fail: int
+    incomplete: tuple[str, ...]
+    coverage: float | None
+    repeats: int
+
+    @property
+    def failure_rate(self) -> float | None:
+        """Failed of planned tasks; None without any task."""
+        return self.fail / self.n if self.n else None
+
+    @property
+    def passed(self) -> bool:
+        return self.n > 0 and self.fail / self.n <= FAILURE_LIMIT
+
+    @property
+    def provisional(self) -> bool:
+        return self.repeats < MIN_REPEATS
+
+
+def score(summary: Summary, weighing: Weighing) -> Score:
+    """Score a run: exp(sum(w * ln(perf_adj)) / sum(w)) over the weighed jobs that have a throughput.
+
+    Jobs of weight 0 and jobs without a throughput are left out before any logarithm; the latter make it incomplete.
+    """
+    weighed = {job.name: job for job in summary.jobs if weighing.jobs.get(job.name, 0.0) > 0}
+    scored = {name: job for name, job in weighed.items() if job.perf_adj > 0}
+    total = math.fsum(weighing.jobs[name] for name in weighed) + math.fsum(weighing.missing.values())
+    weights = {name: weighing.jobs[name] for name in scored}
+    value = geometric_mean({name: job.perf_adj for name, job in scored.items()}, weights)
+    machines = {name: machine_throughput(job) for name, job in scored.items()}
+    known = {name: rate for name, rate in machines.items() if rate}
+    samples = repeat_means(scored, weights)
+    around = log_interval(samples)
+    interval = None
+    if value and around:
+        factor = 1 + around.half
+        interval = Interval(low=value / factor, high=value * factor, half=around.half, repeats=around.repeats)
+    return Score(
+        weighing=weighing,
+        value=value,
+        machine=geometric_mean(known, weights) if len(known) == len(machines) else None,
+        interval=interval,
+        reason=None if value else _why_none(total),
+        n=sum(job.n for job in summary.jobs),
+        fail=sum(job.fail for job in summary.jobs),
+        incomplete=tuple(_incomplete(summary, weighed.values(), weighing)),
+        coverage=math.fsum(weights.values()) / total if total else None,
+        repeats=len(samples),
+    )
+
+
+def geometric_mean(rates: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
+    """exp(sum(w * ln(rate)) / sum(w)); None where nothing is weighed."""
+    total = math.fsum(weights[name] for name in rates)
+    if not total:
+        return None
+    return math.exp(math.fsum(weights[name] * math.log(rate) for name, rate in rates.items()) / total)
+
+
+def machine_throughput(job: JobSummary) -> float | None:
+    """Items/s of all GPUs together, adjusted; None where no per-repeat figures are kept.
+
+    Per repeat: the mean of the ok tasks times the *planned* tasks. A task that failed is then paid for once, by the
+    failure factor; a plain sum would lose its throughput and pay the factor too. std is over repeats, since the
+    scatter between GPUs is evened out in their sum.
+    """
+    totals = [r.perf * r.tasks * job.group_gpus for r in job.repeats if r.perf is not None]
+    if not totals:
+        return None
+    return perf_adjusted(statistics.fmean(totals), relative_std(totals), job.n, job.fail)
+
+
+def repeat_means(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> list[float]:
+    """The weighted geometric mean of perf in each repeat in which all of the jobs have one."""
+    by_repeat: dict[int, dict[str, float]] = {}
+    for name, job in jobs.items():
+        for repeat in job.repeats:
+            if repeat.perf and repeat.perf > 0:
+                by_repeat.setdefault(repeat.repeat, {})[name] = repeat.perf
+    complete = (rates for _, rates in sorted(by_repeat.items()) if len(rates) == len(jobs))
+    return [mean for rates in complete if (mean := geometric_mean(rates, weights))]
+
+
+def _why_none(total: float) -> str:
+    return "no weighed job has a throughput" if total else "the weights of this run's jobs add up to 0"
+
+
+def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weighing) -> Iterable[str]:
+    weighed = list(weighed)
+    reasons = {
+        "not in this run": list(weighing.missing),
+        "no ok task": [job.name for job in weighed if job.fail == job.n],
+        "perf_adj is 0": [job.name for job in weighed if job.fail < job.n and job.perf_adj <= 0],
+        "tasks not run": [f"{job.name} ({job.not_run} of {job.n})" for job in summary.jobs if job.not_run],
+    }
+    return (f"{reason}: {', '.join(names)}" for reason, names in reasons.items() if names)

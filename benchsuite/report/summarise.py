@@ -1,0 +1,244 @@
+"""Rows into one line a job: n, fail, perf, std, perf_adj and the interval over repeats."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+from scipy.special import stdtrit
+
+from benchsuite.records import Code, Result
+from benchsuite.report.load import INSUFFICIENT, OPEN, Loaded, Row, load
+from benchsuite.report.summary import (
+    BadFile,
+    Interval,
+    JobSummary,
+    ProfileRef,
+    Repeat,
+    RerunSummary,
+    Summary,
+    TaskSummary,
+    read_summary,
+)
+from benchsuite.tasks import Job
+
+MIN_REPEATS = 3
+_CONFIDENCE = 0.95
+
+
+def summary_of(path: Path) -> Summary:
+    """The summary that a file holds, or that a results folder makes.
+
+    Raises:
+        ResultError: neither a summary nor a folder with results.
+    """
+    return read_summary(path) if path.is_file() else summarise(load(path))
+
+
+def summarise(loaded: Loaded) -> Summary:
+    """All that a report needs of a results folder; jobs in the plan's order."""
+    by_job: dict[str, list[Row]] = defaultdict(list)
+    for row in loaded.rows:
+        by_job[row.job].append(row)
+    every = [row.result for row in loaded.rows if row.result] or [row.result for row in loaded.reruns if row.result]
+    measured = [result for result in every if result.measurement.streams]
+    wall = min((result.anchor.wall for result in every), default=None)
+    return Summary(
+        source=loaded.path.resolve().name,
+        created=loaded.run.created if loaded.run else wall,
+        planned=loaded.planned,
+        profile=_profile(loaded, every),
+        machine=loaded.run.machine if loaded.run else None,
+        code=_codes(loaded, every),
+        gpus_used=len({gpu.uuid for row in loaded.rows for gpu in row.task.gpus}),
+        isolation=_tally(_fence(result) for result in measured or every),
+        data=_tally(_data(result) for result in measured),
+        overlap=_overlap(loaded.rows),
+        jobs=tuple(_job(name, rows) for name, rows in by_job.items()),
+        reruns=_reruns(loaded),
+        bad_files=tuple(
+            BadFile(file=file.relative_to(loaded.path).as_posix(), reason=why) for file, why in loaded.bad_files
+        ),
+    )
+
+
+def perf_adjusted(perf: float | None, std: float | None, n: int, fail: int) -> float:
+    """Milarun's formula: perf * (1 - std%) * (1 - fail/n), never below 0; an unknown std counts as 0."""
+    if perf is None or n == 0:
+        return 0.0
+    return max(0.0, perf * (1 - (std or 0.0)) * (1 - fail / n))
+
+
+def relative_std(values: Sequence[float]) -> float | None:
+    """Population standard deviation over the mean; None for one value or a mean of 0."""
+    mean = statistics.fmean(values) if values else 0.0
+    return statistics.pstdev(values) / mean if len(values) > 1 and mean > 0 else None
+
+
+def log_interval(values: Sequence[float]) -> Interval | None:
+    """95 % interval of a geometric mean: Student's t on logs, df = len - 1. None under three values, or with a 0."""
+    if len(values) < MIN_REPEATS or min(values) <= 0:
+        return None
+    logs = [math.log(value) for value in values]
+    mean = statistics.fmean(logs)
+    t = float(stdtrit(len(logs) - 1, (1 + _CONFIDENCE) / 2))
+    half = t * statistics.stdev(logs) / math.sqrt(len(logs))
+    # Scatter beyond any use (a factor of e**300) would overflow.
+    if abs(mean) + half > 300:
+        return None
+    return Interval(low=math.exp(mean - half), high=math.exp(mean + half), half=math.expm1(half), repeats=len(logs))
+
+
+def _job(name: str, rows: Sequence[Row]) -> JobSummary:
+    ok = [row for row in rows if row.status == "ok"]
+    perfs = [row.perf for row in ok if row.perf is not None]
+    windows = [row.window for row in ok if row.window]
+    perf = statistics.fmean(perfs) if perfs else None
+    std = relative_std(perfs)
+    fail = len(rows) - len(ok)
+    repeats = _repeats(rows)
+    tasks = tuple(_task(row) for row in rows)
+    return JobSummary(
+        name=name,
+        unit=next((unit for row in ok or rows if row.result and (unit := _unit(row.result))), None),
+        devices=rows[0].task.job.placement.devices,
+        group_gpus=rows[0].group_gpus,
+        n=len(rows),
+        fail=fail,
+        not_run=sum(row.status in OPEN for row in rows),
+        perf=perf,
+        std=std,
+        perf_adj=perf_adjusted(perf, std, len(rows), fail),
+        min=min(perfs, default=None),
+        max=max(perfs, default=None),
+        interval=log_interval([r.perf for r in repeats if r.perf is not None]),
+        slices=sum(w.slices for w in windows),
+        seconds=math.fsum(w.seconds for w in windows),
+        unsteady=sum(not w.steady for w in windows),
+        workload=tasks[0].workload,
+        repeats=repeats,
+        tasks=tasks,
+    )
+
+
+def _repeats(rows: Iterable[Row]) -> tuple[Repeat, ...]:
+    by_repeat: dict[int, list[float | None]] = defaultdict(list)
+    for row in rows:
+        by_repeat[row.task.repeat].append(row.perf)
+    found = []
+    for repeat, all_perfs in sorted(by_repeat.items()):
+        perfs = [perf for perf in all_perfs if perf is not None]
+        perf = statistics.fmean(perfs) if perfs else None
+        found.append(Repeat(repeat=repeat, tasks=len(all_perfs), ok=len(perfs), perf=perf))
+    return tuple(found)
+
+
+def _task(row: Row) -> TaskSummary:
+    window = row.window
+    return TaskSummary(
+        id=row.task.id,
+        host=row.result.identity.host if row.result else None,
+        repeat=row.task.repeat,
+        cell=row.task.cell,
+        copy=row.task.copy,
+        attempt=row.result.identity.attempt if row.result else None,
+        device=row.task.device,
+        status=row.status,
+        reason=row.reason,
+        workload=workload(row.task.job),
+        perf=row.perf,
+        slices=window.slices if window else 0,
+        dropped=window.dropped if window else 0,
+        items=window.items if window else 0,
+        seconds=window.seconds if window else 0.0,
+        spread=window.spread if window else None,
+        steady=window.steady if window and row.status != INSUFFICIENT else None,
+        file=row.file.name if row.file else None,
+    )
+
+
+def workload(job: Job) -> str:
+    """SHA-256 of what a job trains, as canonical JSON: equal where, and only where, throughputs may be compared."""
+    what = {"model": job.model, "entry": job.entry, "params": job.params}
+    how = {"precision": job.precision, "compile": job.compile, "data": job.data}
+    text = json.dumps(msgspec.to_builtins({**what, **how}), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _reruns(loaded: Loaded) -> tuple[RerunSummary, ...]:
+    by_file = {row.file.name: row for row in loaded.rows if row.file}
+    found = []
+    for row in loaded.reruns:
+        rerun_of = row.task.rerun_of
+        if rerun_of is None:
+            continue
+        of = Path(rerun_of.result).name
+        original = by_file[of].perf if of in by_file else None
+        found.append(RerunSummary(task=_task(row), of=of, original_perf=original, changes=rerun_of.changes))
+    return tuple(found)
+
+
+def _profile(loaded: Loaded, every: Sequence[Result]) -> ProfileRef | None:
+    if loaded.run:
+        used = loaded.run.profile
+        return ProfileRef(
+            name=used.name,
+            sha256=used.sha256,
+            official=used.official,
+            based_on=used.based_on,
+            differences=used.differences,
+        )
+    names = sorted({row.task.profile for row in loaded.rows} | {result.identity.profile for result in every})
+    return ProfileRef(name=names[0]) if len(names) == 1 else None
+
+
+def _codes(loaded: Loaded, every: Sequence[Result]) -> tuple[Code, ...]:
+    """Every code that took part, once: the run's first."""
+    own = [loaded.run.code] if loaded.run else []
+    found: list[Code] = []
+    for code in own + [result.code for result in every]:
+        if code not in found:
+            found.append(code)
+    return tuple(found)
+
+
+def _tally(settings: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(settings).most_common())
+
+
+def _fence(result: Result) -> str:
+    tenant = result.tenant
+    return f"CPU {tenant.cpu}, memory {tenant.memory} ({tenant.reason})"
+
+
+def _data(result: Result) -> str:
+    data = result.data
+    if data is None:
+        return "not recorded"
+    return f"real ({data.name}{' ' + data.version if data.version else ''})" if data.real else "generated"
+
+
+def _unit(result: Result) -> str | None:
+    return next((stream.unit for stream in result.measurement.streams if stream.counts_items), None)
+
+
+def _overlap(rows: Iterable[Row]) -> float | None:
+    """Of every wave on one boot: (earliest end - latest start) / mean length of the windows, at least 0; the least."""
+    waves: dict[tuple[str, int, str], list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        window = row.window
+        if row.result and window and window.start_s is not None and window.end_s is not None:
+            wave = (row.job, row.task.repeat, row.result.anchor.boot_id)
+            waves[wave].append((window.start_s, window.end_s))
+    shares = []
+    for spans in waves.values():
+        if len(spans) > 1:
+            common_s = min(end for _, end in spans) - max(start for start, _ in spans)
+            shares.append(max(0.0, common_s / statistics.fmean(end - start for start, end in spans)))
+    return min(shares, default=None)

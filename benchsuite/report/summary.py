@@ -1,0 +1,173 @@
+"""The kept summary: what every report, comparison and baseline reads. Schema 1.
+
+A results folder becomes one (`summarise`); a published baseline is one too, and may then lack tasks and repeats.
+Rates are in items/s; `perf` of a progression is per GPU of its group.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Literal
+
+from benchsuite.errors import OutputError
+from benchsuite.records import Code, Machine
+from benchsuite.rundir import read_record, write_new
+from benchsuite.schema import SCHEMA, Record, to_json
+
+
+class ProfileRef(Record, frozen=True, kw_only=True):
+    """Which profile a run used, without its text; null where no run.json tells."""
+
+    name: str
+    sha256: str | None = None
+    official: bool | None = None
+    based_on: str | None = None
+    differences: tuple[str, ...] = ()
+
+
+class TaskSummary(Record, frozen=True, kw_only=True):
+    """One planned task. `status` is a result's status, "insufficient" or "not run"; `reason` why it is not ok.
+
+    `slices`, `items` and `seconds` are of its window; `file` is the result's name. `workload` is the SHA-256 of what
+    is trained: model, parameters, precision, compilation, data.
+    """
+
+    id: str
+    host: str | None = None
+    repeat: int
+    cell: str | None = None
+    copy: int = 0
+    attempt: int | None = None
+    device: str
+    status: str
+    reason: str | None = None
+    workload: str
+    perf: float | None = None
+    slices: int = 0
+    dropped: int = 0
+    items: int = 0
+    seconds: float = 0.0
+    spread: float | None = None
+    steady: bool | None = None
+    file: str | None = None
+
+
+class Repeat(Record, frozen=True, kw_only=True):
+    """A job in one repeat: planned tasks, those ok, and the mean of their perfs."""
+
+    repeat: int
+    tasks: int
+    ok: int
+    perf: float | None = None
+
+
+class Interval(Record, frozen=True, kw_only=True):
+    """95 %: `half` is relative (0.02: about 2 % to either side); it rests on `repeats`."""
+
+    low: float
+    high: float
+    half: float
+    repeats: int
+
+
+class JobSummary(Record, frozen=True, kw_only=True):
+    """One job (one cell, one number of GPUs).
+
+    `std` is relative to `perf`, null for one task or a perf of 0. `min`, `max` are of tasks. `slices` and `seconds`
+    are what perf rests on, over all tasks; `unsteady` counts ok tasks whose window is not steady. `group_gpus`: perf
+    is per GPU of a group of so many. `unit_factor` converts the rates of an older baseline to today's unit;
+    `excluded` says why the job cannot be compared at all.
+    """
+
+    name: str
+    unit: str | None = None
+    devices: str = "each"
+    group_gpus: int = 1
+    n: int
+    fail: int
+    not_run: int = 0
+    perf: float | None = None
+    std: float | None = None
+    perf_adj: float
+    min: float | None = None
+    max: float | None = None
+    interval: Interval | None = None
+    slices: int = 0
+    seconds: float = 0.0
+    unsteady: int = 0
+    workload: str | None = None
+    unit_factor: float | None = None
+    excluded: str | None = None
+    repeats: tuple[Repeat, ...] = ()
+    tasks: tuple[TaskSummary, ...] = ()
+
+
+class RerunSummary(Record, frozen=True, kw_only=True):
+    """A rerun beside its original, `of` being the original's file name; never part of n, perf or score."""
+
+    task: TaskSummary
+    of: str
+    original_perf: float | None = None
+    changes: tuple[str, ...] = ()
+
+
+class BadFile(Record, frozen=True, kw_only=True):
+    file: str
+    reason: str
+
+
+class Summary(Record, frozen=True, kw_only=True):
+    """All jobs of a run, and what stands beside their score.
+
+    `planned`: n counts planned tasks; else only the results that were found. `isolation` and `data`: each setting that
+    was in force, with its number of tasks. `overlap`: the smallest share of their windows in which all tasks of a wave
+    (a job in one repeat) were measured together; null where no wave has two.
+    """
+
+    schema: int = SCHEMA
+    kind: Literal["summary"] = "summary"
+    source: str
+    created: str | None = None
+    provenance: str | None = None
+    planned: bool = True
+    profile: ProfileRef | None = None
+    machine: Machine | None = None
+    code: tuple[Code, ...] = ()
+    gpus_used: int = 0
+    isolation: dict[str, int] = {}
+    data: dict[str, int] = {}
+    overlap: float | None = None
+    jobs: tuple[JobSummary, ...]
+    reruns: tuple[RerunSummary, ...] = ()
+    bad_files: tuple[BadFile, ...] = ()
+
+    @property
+    def gpus_present(self) -> int | None:
+        """How many GPUs the machine has; None where no run.json tells."""
+        return len(self.machine.gpus) if self.machine else None
+
+    @property
+    def any_ok(self) -> bool:
+        """Whether any task, or a rerun, has a throughput."""
+        return any(job.perf is not None for job in self.jobs) or any(r.task.status == "ok" for r in self.reruns)
+
+
+def read_summary(path: Path) -> Summary:
+    """Raises ResultError: unreadable, or not a summary."""
+    return read_record(path, Summary)
+
+
+def write_summary(path: Path, summary: Summary) -> None:
+    """Write a summary to a new file.
+
+    Raises:
+        OutputError: the file exists already, or cannot be written.
+    """
+    try:
+        write_new(path, to_json(summary, indent=2))
+    except FileExistsError:
+        raise OutputError(f"{path}: exists already; name another file with -o") from None
+    except OSError as error:
+        why = "no such folder" if error.errno == errno.ENOENT else (error.strerror or str(error)).lower()
+        raise OutputError(f"{path}: cannot be written: {why}; name another file with -o") from None

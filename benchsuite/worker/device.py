@@ -1,0 +1,110 @@
+"""What a worker trains on: how to wait for it, what it is, and how much memory was used at most."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+from typing import Literal, Protocol
+
+from benchsuite.errors import UsageError
+from benchsuite.records import PeakMemory
+
+
+class Device(Protocol):
+    """`name` is torch's ("cpu", "cuda:0"); `sync` waits for all work given to the device so far."""
+
+    name: str
+
+    def sync(self) -> None: ...
+
+    def software(self) -> dict[str, str]:
+        """Versions that decide a speed, as this process sees them, and the GPU's model."""
+
+    def reset_peaks(self) -> None:
+        """Device memory peaks count from here; the host's cannot be reset."""
+
+    def peak_memory(self) -> PeakMemory: ...
+
+
+class Cpu:
+    """Its work is done when a step returns. Imports no torch, so that programs without it start at once."""
+
+    name = "cpu"
+
+    def sync(self) -> None:
+        pass
+
+    def software(self) -> dict[str, str]:
+        torch = sys.modules.get("torch")
+        return {"torch": str(torch.__version__)} if torch else {}
+
+    def reset_peaks(self) -> None:
+        pass
+
+    def peak_memory(self) -> PeakMemory:
+        return PeakMemory(host_rss_bytes=host_peak_bytes())
+
+
+class Cuda:
+    """The first GPU that this process may see.
+
+    Raises:
+        UsageError: torch sees none.
+    """
+
+    name = "cuda:0"
+
+    def __init__(self) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            built = torch.version.cuda or "no CUDA"
+            raise UsageError(
+                f"torch {torch.__version__} (built for {built}) sees no GPU; check the driver, or run on CPU"
+            )
+        torch.cuda.set_device(0)
+        self._torch = torch
+
+    def sync(self) -> None:
+        self._torch.cuda.synchronize()
+
+    def software(self) -> dict[str, str]:
+        torch = self._torch
+        return {
+            "torch": torch.__version__,
+            "cuda": str(torch.version.cuda),
+            "cudnn": str(torch.backends.cudnn.version()),
+            "gpu": torch.cuda.get_device_name(0),
+        }
+
+    def reset_peaks(self) -> None:
+        self._torch.cuda.reset_peak_memory_stats(0)
+
+    def peak_memory(self) -> PeakMemory:
+        cuda = self._torch.cuda
+        return PeakMemory(
+            device_allocated_bytes=cuda.max_memory_allocated(0),
+            device_reserved_bytes=cuda.max_memory_reserved(0),
+            host_rss_bytes=host_peak_bytes(),
+        )
+
+
+def open_device(kind: Literal["cpu", "cuda"]) -> Device:
+    return Cuda() if kind == "cuda" else Cpu()
+
+
+def host_peak_bytes() -> int:
+    """The largest resident set of this process since it began its program.
+
+    From VmHWM of proc(5): `ru_maxrss` of getrusage(2) survives exec, so a small child of a large parent would report
+    its parent's. Only where /proc does not say is it used.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        status = ""
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,129 @@
+"""What the machine is, under NVML's moods: present, partly silent, or not there at all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import PROGRAMS, benchsuite, environ
+
+from benchsuite.host import machine
+
+STUBS = PROGRAMS.parent / "stubs"
+
+
+def card(index: int, name: str = "Card", **answers: Any) -> dict[str, Any]:
+    return {
+        "nvmlDeviceGetName": name,
+        "nvmlDeviceGetUUID": f"GPU-{index}{index}",
+        "nvmlDeviceGetPciInfo": {"busId": f"00000000:0{index + 1}:00.0"},
+        "nvmlDeviceGetMemoryInfo": {"total": 8 << 30},
+        **answers,
+    }
+
+
+def with_nvml(scenario: dict[str, Any], **variables: str) -> dict[str, str]:
+    env = environ(FAKE_NVML=json.dumps(scenario), PYTHONPATH=f"{STUBS}:{PROGRAMS}", **variables)
+    if "CUDA_VISIBLE_DEVICES" not in variables:
+        del env["CUDA_VISIBLE_DEVICES"]
+    return env
+
+
+def described(scenario: dict[str, Any], **variables: str) -> dict[str, Any]:
+    code = "import os, msgspec; from benchsuite.host.machine import describe; "
+    code += "print(msgspec.json.encode(describe(os.environ)).decode())"
+    env = with_nvml(scenario, **variables)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = {**json.loads(done.stdout), "stderr": done.stderr}
+    return found
+
+
+def test_cards_are_described_and_what_is_unsupported_is_null() -> None:
+    found = described({"devices": [card(0, nvmlDeviceGetEnforcedPowerLimit=350_000), card(1, "Other")]})
+    assert [(g["name"], g["uuid"], g["pci"]) for g in found["gpus"]] == [
+        ("Card", "GPU-00", "00000000:01:00.0"),
+        ("Other", "GPU-11", "00000000:02:00.0"),
+    ]
+    assert [g["power_limit_w"] for g in found["gpus"]] == [350.0, None]
+    assert [g["max_sm_clock_mhz"] for g in found["gpus"]] == [None, None]
+    assert found["visible"] == ["GPU-00", "GPU-11"]
+    assert found["driver"] == "580.0"
+
+
+def test_no_nvml_is_a_reason_and_not_an_error() -> None:
+    found = described({"init": 9})
+    assert found["gpus"] == []
+    assert found["gpu_note"] == "NVML: driver not loaded"
+    assert "Traceback" not in found["stderr"]
+
+
+def test_a_machine_without_cards_says_so() -> None:
+    assert described({"devices": []})["gpu_note"] == "NVML lists no GPU"
+
+
+@pytest.mark.parametrize("fault", [{"lost": True}, {"nvmlDeviceGetUUID": {"error": 15}}])
+def test_a_lost_card_harms_no_other_and_is_said(fault: dict[str, Any]) -> None:
+    found = described({"devices": [{**card(0), **fault}, card(1)]})
+    assert [g["uuid"] for g in found["gpus"]] == ["GPU-11"]
+    assert "GPU 0 does not answer" in found["gpu_note"]
+
+
+def test_a_dry_run_names_cards_by_uuid_in_the_users_order(tmp_path: Path) -> None:
+    env = with_nvml({"devices": [card(0), card(1), card(2)]}, CUDA_VISIBLE_DEVICES="2,0")
+    done = benchsuite("jobs", "standard", "--name", "vae", "--dry-run", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert [word for line in lines for word in line.split() if "VISIBLE" in word] == [
+        "CUDA_VISIBLE_DEVICES=GPU-22",
+        "CUDA_VISIBLE_DEVICES=GPU-00",
+    ]
+    assert "vae.J0.1: job vae, repeat 0, on GPU 1 (Card, GPU-00)" in done.stdout
+
+
+def test_a_rerun_finds_its_card_by_uuid_else_takes_the_same_index_and_says_so(tmp_path: Path) -> None:
+    two = with_nvml({"devices": [card(0), card(1)]})
+    first = benchsuite("run", "faults:build", "-o", "r.json", "--", "--max-count", "1", cwd=tmp_path, env=two)
+    assert first.returncode == 1, "no real GPU is there, which the worker says"
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["status"] == "failed"
+    assert "sees no GPU" in result["error"]["message"]
+    assert result["machine"]["gpus"][0]["uuid"] == "GPU-00"
+    swapped = with_nvml({"devices": [card(1), card(0)]})
+    again = benchsuite("rerun", "r.json", "-o", "-", cwd=tmp_path, env=swapped)
+    assert json.loads(again.stdout)["machine"]["gpus"][0]["uuid"] == "GPU-00"
+    assert json.loads(again.stdout)["identity"]["devices"] == [1]
+    assert "note" not in again.stderr
+    other = benchsuite("rerun", "r.json", "-o", "-", cwd=tmp_path, env=with_nvml({"devices": [card(7)]}))
+    assert json.loads(other.stdout)["machine"]["gpus"][0]["uuid"] == "GPU-77"
+    assert "its GPU GPU-00 (Card) is not here; using visible GPU 0, GPU-77 (Card)" in other.stderr
+
+
+def test_this_machine_is_described_in_full() -> None:
+    found = machine.describe({})
+    assert found.cpus >= found.cpus_usable >= 1
+    assert found.memory_bytes > 1 << 28
+    assert found.host
+    assert found.kernel
+    assert found.cpu
+    assert len(found.boot_id) == 36
+    assert {"msgspec", "psutil", "pyyaml"} <= set(found.packages)
+
+
+def test_the_hash_of_the_facts_changes_with_them() -> None:
+    import msgspec
+
+    one = machine.describe({})
+    assert machine.facts_sha256(one) == machine.facts_sha256(machine.describe({}))
+    assert machine.facts_sha256(one) != machine.facts_sha256(msgspec.structs.replace(one, host="other"))
+
+
+def test_code_in_a_checkout_names_its_commit() -> None:
+    found = machine.code()
+    in_checkout = (Path(machine.__file__).parents[2] / ".git").exists()
+    assert (found.commit is not None) == in_checkout
+    assert found.commit is None or len(found.commit) == 40

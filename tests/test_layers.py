@@ -1,0 +1,114 @@
+"""The rules that keep the layout readable, read from the imports with `ast`."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1] / "benchsuite"
+MODULES = {
+    ".".join(("benchsuite", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+    if "share" not in path.parts
+}
+
+# What both sides stand on.
+GROUND = {"schema", "tasks", "records", "events", "rundir", "files", "errors"}
+READ_SIDE = {"report"}
+CHILD_SIDE = {"worker", "models"}
+FRONT_DOOR = {"cli", "__main__", "commands"}
+
+# Each heavy package comes in by its own door.
+DOORS = {
+    "click": {"cli", "commands"},
+    "yaml": {"files"},
+    "pynvml": {"host.nvml"},
+    "psutil": {"host", "launch"},
+    "torch": {"worker", "models"},
+    "torchvision": {"worker", "models"},
+    "gymnasium": {"models"},
+    "pandas": {"report"},
+    "matplotlib": {"report"},
+    "scipy": {"report"},
+    "numpy": {"report", "worker", "models"},
+    "rich": {"report", "commands", "launch.progress"},
+}
+
+
+def imports(path: Path, *, top_only: bool = False) -> set[str]:
+    """The full names that a module imports, at its top or anywhere."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = tree.body if top_only else ast.walk(tree)
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return found
+
+
+def rooms(names: set[str]) -> set[str]:
+    """The rooms of benchsuite that are imported: "benchsuite.report.load" is in room "report"."""
+    return {name.split(".")[1] for name in names if name.startswith("benchsuite.") and name != "benchsuite.__version__"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_run_side_and_read_side_share_the_ground_only(module: str) -> None:
+    room = module.split(".")[1] if "." in module else ""
+    used = rooms(imports(MODULES[module])) - {room}
+    if room in GROUND or room in READ_SIDE:
+        assert used <= GROUND
+    elif room in CHILD_SIDE:
+        assert used <= GROUND | CHILD_SIDE
+    elif room not in FRONT_DOOR:
+        assert not used & (READ_SIDE | CHILD_SIDE | FRONT_DOOR)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_heavy_packages_come_in_by_their_doors(module: str) -> None:
+    place = module.removeprefix("benchsuite").lstrip(".")
+    for package in {name.split(".")[0] for name in imports(MODULES[module])} & set(DOORS):
+        allowed = DOORS[package]
+        assert any(place == door or place.startswith(door + ".") for door in allowed), f"{module} imports {package}"
+
+
+def test_there_is_no_import_ring() -> None:
+    graph = {
+        module: {name for name in imports(path, top_only=True) if name in MODULES and name != module}
+        for module, path in MODULES.items()
+    }
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail, module))
+        if module not in done:
+            for other in graph[module] - {"benchsuite"}:
+                visit(other, (*trail, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_fits_in_one_reading(module: str) -> None:
+    assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_broad_excepts_are_where_they_may_be() -> None:
+    found = [
+        module
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")))
+    ]
+    assert found == ["benchsuite.worker.__main__"]
+
+
+def test_no_room_has_a_name_that_says_nothing() -> None:
+    vague = {"utils", "util", "common", "base", "manager", "helpers", "helper", "misc"}
+    assert not vague & {path.stem for path in MODULES.values()}

@@ -1,0 +1,234 @@
+"""What every model's file must obey, for each file of benchsuite/models, on the CPU."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("gymnasium")
+
+import torch
+
+import benchsuite.models
+from benchsuite.errors import ModelError
+from benchsuite.models import Share, Workload, forever, on_tensors
+from benchsuite.tasks import Job
+from benchsuite.worker.step import How, make_step
+
+pytestmark = pytest.mark.torch
+
+FOLDER = Path(benchsuite.models.__file__).parent
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+PARAMETERS = {"polynome": 5, "sine_wave": 32_284, "vae": 652_824, "cart_pole": 898, "convnet": 11_689_512}
+
+
+@pytest.fixture(name="model", params=NAMES)
+def model_fixture(request: pytest.FixtureRequest) -> ModuleType:
+    return import_module(f"benchsuite.models.{request.param}")
+
+
+def build(model: ModuleType, **changed: Any) -> Workload:
+    params = model.Params(**{**model.SMALL, **changed})
+    torch.manual_seed(params.seed)
+    workload = model.build(params)
+    assert isinstance(workload, Workload)
+    return workload
+
+
+def batches_of(workload: Workload, share: Share | None = None) -> list[Any]:
+    return list(islice(workload.batches(share or Share()), 2))
+
+
+def tensors(tree: Any) -> Iterator[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    on_tensors(lambda tensor: (found.append(tensor), tensor)[1], tree)
+    return iter(found)
+
+
+def same(a: Any, b: Any) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(tensors(a), tensors(b), strict=True))
+
+
+def weights(workload: Workload) -> list[Any]:
+    return [copy.deepcopy(net.state_dict()) for net in workload.modules.values()]
+
+
+def test_two_steps_train_every_parameter(model: ModuleType) -> None:
+    workload = build(model)
+    step = make_step(workload, How())
+    before = weights(workload)
+    for batch in batches_of(workload):
+        assert step.run(batch) > 0
+        assert len(step.losses) == len(workload.updates)
+        assert all(torch.isfinite(loss) and loss.dim() == 0 for loss in step.losses)
+    for name, net in workload.modules.items():
+        idle = [key for key, value in net.named_parameters() if value.requires_grad and value.grad is None]
+        assert idle == [], f"{name}: these get no gradient"
+        assert all(torch.isfinite(value).all() for value in net.parameters())
+    assert not all(same(a, b) for a, b in zip(before, weights(workload), strict=True))
+
+
+def test_weights_are_a_function_of_the_seed(model: ModuleType) -> None:
+    one, again, other = (weights(build(model, seed=seed)) for seed in (5, 5, 6))
+    assert all(same(a, b) for a, b in zip(one, again, strict=True))
+    assert not all(same(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_batches_are_a_function_of_the_share(model: ModuleType) -> None:
+    if build(model).step:
+        pytest.skip("steps by itself: its batches are empty")
+    share = Share(rank=1, ranks=2, seed=7)
+    one, again = (batches_of(build(model), share) for _ in range(2))
+    assert same(one, again)
+    for other in (Share(rank=0, ranks=2, seed=7), Share(rank=1, ranks=2, seed=8)):
+        assert not same(one, batches_of(build(model), other))
+    assert all(t.device.type == "cpu" for t in tensors(one))
+
+
+def test_items_grow_with_the_batch(model: ModuleType) -> None:
+    workload = build(model)
+    if workload.step:
+        pytest.skip("steps by itself: counts its own items")
+    batch = batches_of(workload)[0]
+    twice = on_tensors(lambda tensor: torch.cat([tensor, tensor]), batch)
+    assert type(workload.items(batch)) is int
+    assert workload.items(twice) == 2 * workload.items(batch) > 0
+    assert len({len(tensor) for tensor in tensors(batch)}) == 1, "samples are the first dimension of every tensor"
+
+
+def test_a_loss_calls_the_nets_it_is_given_and_is_a_mean(model: ModuleType) -> None:
+    workload = build(model)
+    batch = batches_of(workload)[0]
+    copies = {name: copy.deepcopy(net).eval() for name, net in workload.modules.items()}
+    twice = on_tensors(lambda tensor: torch.cat([tensor, tensor]), batch)
+    carry: Any = None
+    for update in workload.updates:
+        loss, carry = update.loss(copies, batch, carry)
+        loss.backward()
+        trained = copies[update.trains]
+        assert all(value.grad is not None for value in trained.parameters() if value.requires_grad)
+        assert update.loss(copies, twice, None)[0].item() == pytest.approx(loss.item(), rel=0.05)
+    for name, net in workload.modules.items():
+        assert all(value.grad is None for value in net.parameters()), f"a loss captured {name}"
+
+
+def test_a_chain_is_the_forward_pass(model: ModuleType) -> None:
+    workload = build(model)
+    if not workload.chain:
+        pytest.skip("has no chain")
+    net, chain = workload.modules["net"].eval(), workload.chain
+    batch = batches_of(workload)[0]
+    output: Any = chain.inputs(batch)
+    for unit in chain.units():
+        output = unit(*output) if isinstance(output, tuple) else unit(output)
+    assert torch.equal(chain.loss(output, batch), chain.loss(net(*chain.inputs(batch)), batch))
+    held = {id(value) for unit in chain.units() for value in unit.parameters()}
+    assert held == {id(value) for value in net.parameters()}
+
+
+def test_parameters_are_plain_and_recordable(model: ModuleType) -> None:
+    params = model.Params(**model.SMALL)
+    assert type(params).__dataclass_params__.frozen
+    assert json.loads(json.dumps(asdict(params))) == asdict(params)
+    seed = next(one for one in fields(params) if one.name == "seed")
+    assert seed.metadata == {"fusible": True} and seed.default == 1234
+    reserved = {*Job.__struct_fields__, "placement", "matrix", "parallel", "arrays", "out"}
+    assert reserved.isdisjoint(one.name for one in fields(params))
+
+
+def test_the_file_says_what_it_measures(model: ModuleType) -> None:
+    tree = ast.parse(Path(str(model.__file__)).read_text())
+    title, blank, *rest = (ast.get_docstring(tree) or "").splitlines()
+    assert len(title) < 80 and blank == ""
+    text = " ".join(rest)
+    for part in ("Application:", "Paper:", "Data set:", "n item is"):
+        assert part in text
+    small = next(n for n in tree.body if isinstance(n, ast.AnnAssign) and getattr(n.target, "id", "") == "SMALL")
+    assert ast.literal_eval(small.value or ast.Constant(None)) == model.SMALL
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+def test_default_size(name: str) -> None:
+    model = import_module(f"benchsuite.models.{name}")
+    with torch.device("meta" if name == "convnet" else "cpu"):
+        workload = model.build(model.Params())
+    assert sum(value.numel() for net in workload.modules.values() for value in net.parameters()) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("arch", ["googlenet", "inception_v3", "vit_b_16", "maxvit_t"])
+def test_other_classifiers_are_trained_whole(arch: str) -> None:
+    """On the meta device: shapes and gradients without the arithmetic."""
+    convnet = import_module("benchsuite.models.convnet")
+    size = {"inception_v3": 299, "maxvit_t": 224}.get(arch, 64)
+    with torch.device("meta"):
+        workload = convnet.build(convnet.Params(arch=arch, image_size=size, classes=10, batch_size=2))
+        batch = (torch.empty(2, 3, size, size), torch.empty(2, dtype=torch.long))
+        loss, _ = workload.updates[0].loss(workload.modules, batch, None)
+        loss.backward()
+    idle = [key for key, value in workload.modules["net"].named_parameters() if value.grad is None]
+    assert idle == []
+
+
+def test_an_unknown_classifier_names_the_nearest() -> None:
+    convnet = import_module("benchsuite.models.convnet")
+    with pytest.raises(ModelError, match=r"'resnet81'; did you mean 'resnet18'\?"):
+        convnet.build(convnet.Params(arch="resnet81"))
+
+
+def test_an_episode_counts_the_steps_really_made() -> None:
+    model = import_module("benchsuite.models.cart_pole")
+    workload = build(model, episode_length=7)
+    assert workload.step is not None
+    assert workload.step(None) == 7
+    long = build(model, episode_length=500)
+    assert long.step is not None
+    counts = [long.step(None) for _ in range(5)]
+    assert len(set(counts)) > 1 and all(8 <= count < 500 for count in counts)
+
+
+def test_returns_are_discounted_and_standardised() -> None:
+    returns = import_module("benchsuite.models.cart_pole").returns
+    sums = torch.tensor([1 + 0.5 * (1 + 0.5), 1 + 0.5, 1.0])
+    expected = (sums - sums.mean()) / sums.std(correction=0)
+    assert torch.allclose(returns([1.0, 1.0, 1.0], 0.5), expected, atol=1e-4)
+    assert returns([1.0], 0.5).tolist() == [0.0]
+
+
+def test_generated_batches_are_made_once() -> None:
+    made: list[int] = []
+
+    def make(generator: torch.Generator) -> torch.Tensor:
+        made.append(1)
+        return torch.rand(2, generator=generator)
+
+    first = list(islice(forever(make, Share(), distinct=3), 7))
+    assert len(made) == 3
+    assert first[0] is first[3] is first[6]
+    assert len({float(batch[0]) for batch in first}) == 3
+
+
+def test_the_contract_imports_no_torch() -> None:
+    code = (
+        "import sys, benchsuite.models, benchsuite.worker.loop, benchsuite.worker.step as s\n"
+        "from benchsuite.models import Workload\n"
+        "from benchsuite.worker.device import open_device\n"
+        "w = Workload(unit='x', batches=lambda share: iter([1]), items=int, step=lambda batch: 3)\n"
+        "assert s.make_step(w, s.How()).run(1) == 3\n"
+        "assert open_device('cpu').software() == {}\n"
+        "assert open_device('cpu').peak_memory().host_rss_bytes > 1_000_000\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,237 @@
+"""The plan: which tasks, on which GPUs, in which order, with which environment."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import make_gpu
+from support import benchsuite, environ, one_line_error, write_profile
+
+from benchsuite import profile
+from benchsuite.host.machine import visible
+from benchsuite.overrides import Overrides
+from benchsuite.plan import make_plan, waves
+from benchsuite.rundir import job_id
+from benchsuite.tasks import Gpu, Job, Placement
+
+FOUR = [make_gpu(i) for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "physical", "reason"),
+    [
+        (None, [0, 1, 2, 3], None),
+        ("2", [2], None),
+        ("3,1", [3, 1], None),
+        (" 1 , 0 ", [1, 0], None),
+        ("GPU-0002", [2], None),
+        ("GPU-0003,0", [3, 0], None),
+        ("", [], "hides all GPUs"),
+        ("-1", [], "names no GPU"),
+        ("1,9,2", [1], "names no GPU of this machine at '9'"),
+        ("1,1", [1], "names no GPU of this machine at '1'"),
+        ("GPU-", [], "names no GPU"),
+        ("none", [], "names no GPU"),
+    ],
+)
+def test_visible_gpus_are_those_that_cuda_would_see(
+    wanted: str | None, physical: list[int], reason: str | None
+) -> None:
+    found, why = visible(FOUR, {} if wanted is None else {"CUDA_VISIBLE_DEVICES": wanted})
+    assert [g.nvml_index for g in found] == physical
+    assert [g.visible_index for g in found] == list(range(len(physical)))
+    assert (reason is None and why is None) or (reason or "?") in (why or "")
+
+
+def plan_of(job: Job, gpus: list[Gpu], repeats: int = 1, **variables: str) -> list[tuple[str, str, str | None]]:
+    plan = make_plan("p", [job], gpus, environ=variables, repeats=repeats)
+    return [(t.id, t.environ["CUDA_VISIBLE_DEVICES"], t.skip) for t in plan.tasks]
+
+
+EACH = Job(name="vae", model="vae", placement=Placement(devices="each"))
+
+
+def test_per_gpu_is_one_task_a_gpu_named_by_uuid() -> None:
+    gpus, _ = visible(FOUR, {"CUDA_VISIBLE_DEVICES": "3,1"})
+    assert plan_of(EACH, gpus, repeats=2) == [
+        ("vae.J0.0", "GPU-0003", None),
+        ("vae.J0.1", "GPU-0001", None),
+        ("vae.J1.0", "GPU-0003", None),
+        ("vae.J1.1", "GPU-0001", None),
+    ]
+
+
+def test_without_a_gpu_a_job_runs_on_the_cpu_only_where_the_profile_allows_it() -> None:
+    (task,) = make_plan("p", [EACH], [], environ={}).tasks
+    assert task.skip is not None
+    assert "no GPU is visible" in task.skip
+    allowed = Job(name="vae", model="vae", placement=Placement(devices="each", cpu_allowed=True))
+    (task,) = make_plan("p", [allowed], [], environ={}).tasks
+    assert (task.skip, task.gpus, task.device, task.environ["CUDA_VISIBLE_DEVICES"]) == (None, (), "CPU", "")
+    assert len(make_plan("p", [allowed], FOUR, environ={}).tasks) == 4
+
+
+def test_a_cpu_job_is_one_task_that_sees_no_gpu() -> None:
+    job = Job(name="cart", model="vae", placement=Placement(devices="none"))
+    assert plan_of(job, FOUR) == [("cart.J0", "", None)]
+
+
+def test_children_get_pci_order_unless_the_user_chose() -> None:
+    for variables, order in (({}, "PCI_BUS_ID"), ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "FASTEST_FIRST")):
+        (task,) = make_plan("p", [EACH], FOUR[:1], environ=variables).tasks
+        assert task.environ["CUDA_DEVICE_ORDER"] == order
+
+
+def test_only_variables_that_matter_are_recorded() -> None:
+    job = Job(name="vae", model="vae", env={"MY_OWN": "1"})
+    variables = {"OMP_NUM_THREADS": "4", "AWS_SECRET_ACCESS_KEY": "hush", "CUDAX": "1", "NCCL_DEBUG": "INFO"}
+    (task,) = make_plan("p", [job], FOUR[:1], environ=variables).tasks
+    assert set(task.environ) == {
+        "OMP_NUM_THREADS", "NCCL_DEBUG", "MY_OWN", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+    }  # fmt: skip
+
+
+def test_a_job_whose_extra_is_missing_is_skipped_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchsuite.entries._found", lambda module: module != "gymnasium")
+    (task,) = make_plan("p", [Job(name="cart", model="cart_pole")], FOUR[:1], environ={}).tasks
+    assert task.skip == "a package is missing: pip install 'benchsuite[rl]'"
+
+
+def test_waves_are_a_job_in_one_repeat() -> None:
+    jobs = [EACH, Job(name="b", model="vae")]
+    plan = make_plan("p", jobs, FOUR[:2], environ={}, repeats=2)
+    assert [[t.id for t in wave] for wave in waves(plan.tasks)] == [
+        ["vae.J0.0", "vae.J0.1"], ["b.J0.0", "b.J0.1"], ["vae.J1.0", "vae.J1.1"], ["b.J1.0", "b.J1.1"]
+    ]  # fmt: skip
+
+
+def test_job_ids_are_rendered_from_the_identity() -> None:
+    progression = Job(name="s", model="vae", placement=Placement(devices="progression"))
+    (task,) = make_plan("p", [EACH], FOUR[:1], environ={}).tasks
+    import msgspec
+
+    assert job_id(msgspec.structs.replace(task, job=progression, gpus=tuple(FOUR[:3]), repeat=4)) == "4.2"
+
+
+def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> None:
+    """A18: the job's own program tells what reached it, once from the suite and once from the printed line."""
+    data, out = tmp_path / "data set", tmp_path / "out:1" / "è"
+    data.mkdir()
+    (tmp_path / "out:1").mkdir()
+    params = {
+        "note": "two words 'q' \"d\" $HOME * a=b=c",
+        "neg": "-5",
+        "words": ["x", "y z", "--"],
+        "flag": True,
+        "limit": 7,
+        "file": str(tmp_path / "seen one.json"),
+    }
+    path = write_profile(
+        tmp_path / "my profile.v2.json",
+        job={"params": params, "env": {"MY_VAR": "v 1 'x'"}, "prepare": [["sh", "-c", "echo '$HOME' >> prepared"]]},
+    )
+    run = benchsuite("jobs", str(path), "-d", str(data), "-o", str(out), cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    seen = json.loads((tmp_path / "seen one.json").read_text(encoding="utf-8"))
+    assert {k: seen[k] for k in params} == params
+    assert [p.name.split(".J0.")[0] for p in out.glob("*.json") if p.name.startswith("my_")] == ["my_profile.v2.job"]
+    result = json.loads(next(out.glob("my_profile*.json")).read_text(encoding="utf-8"))
+    assert result["identity"]["profile"] == "my profile.v2"
+    assert result["task"]["data_root"] == str(data)
+
+    dry = benchsuite("jobs", str(path), "-d", str(data), "--dry-run", cwd=tmp_path)
+    assert dry.returncode == 0, dry.stderr
+    comment, line = [x for x in dry.stdout.splitlines() if not x.startswith("# CUDA") and not x.startswith("# NVML")]
+    assert "job.J0: job job, repeat 0, on CPU" in comment
+    assert shlex.split(line)[-1].startswith("--")
+    (tmp_path / "seen one.json").unlink()
+    again = subprocess.run(["sh", "-c", line], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    seen_again = json.loads((tmp_path / "seen one.json").read_text(encoding="utf-8"))
+    told = [k for k in seen if k not in ("pid", "environ")]
+    assert {k: seen_again[k] for k in told} == {k: seen[k] for k in told}
+    ignored = {"BENCHSUITE_TREE", "_", "PWD", "OLDPWD", "SHLVL"}
+    assert {k: v for k, v in seen_again["environ"].items() if k not in ignored} == {
+        k: v for k, v in seen["environ"].items() if k not in ignored
+    }
+    one, two = result["task"], json.loads(again.stdout)["task"]
+    for field in ("params", "env", "prepare", "min_time_s", "max_time_s", "timeout_s", "precision", "entry"):
+        assert one["job"][field] == two["job"][field], field
+    assert (tmp_path / "prepared").read_text() == "$HOME\n$HOME\n"
+
+
+def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
+    done = benchsuite("jobs", "smoke", "--dry-run", "--repeat", "2", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.count(" run ") == 12
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_default_folders_hold_no_colon_or_space(tmp_path: Path) -> None:
+    path = write_profile(tmp_path / "my: profile.json", job={})
+    done = benchsuite("jobs", str(path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "results").iterdir()
+    assert folder.name.startswith("my__profile-20")
+    assert not set(folder.name) & {":", " "}
+    other = benchsuite("jobs", str(path), cwd=tmp_path, env=environ(BENCHSUITE_OUT=str(tmp_path / "elsewhere")))
+    assert other.returncode == 0
+    assert len(list((tmp_path / "elsewhere").glob("my__profile-*/run.json"))) == 1
+
+
+def test_a_standard_run_without_a_gpu_skips_and_runs_the_cpu_job_only() -> None:
+    chosen = profile.load("standard", overrides=Overrides())
+    plan = make_plan("standard", chosen.jobs, [], environ={})
+    assert [t.job.name for t in plan.tasks if t.skip is None] == ["cart"]
+
+
+def test_nothing_ran_is_exit_status_3(tmp_path: Path) -> None:
+    done = benchsuite("jobs", "standard", "--name", "vae", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "0 passed, 0 failed, 1 not run" in done.stderr
+    (file,) = (tmp_path / "out").glob("standard.vae.J0.*.json")
+    assert json.loads(file.read_text())["status"] == "skipped"
+    assert ".FAIL." not in file.name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["nope"], ["nope", "no such file"]),
+        (["smok"], ["did you mean 'smoke'?"]),
+        (["smoke", "-d", "no/such"], ["-d", "no data folder 'no/such'"]),
+        (["smoke", "-o", "x.json"], ["x.json", "name a folder"]),
+        (["smoke", "-o", "/proc/nothing/x"], ["/proc/nothing/x", "cannot be written"]),
+        (["smoke", "-o", "file/x"], ["file/x", "cannot be written"]),
+        (["smoke", "-o", "full"], ["full", "not empty", "-o"]),
+        (["smoke", "--name", "vea"], ["no job 'vea'", "did you mean 'vae'?"]),
+        (["smoke", "--repeat", "0"], ["--repeat"]),
+        (["smoke", "--what"], ["--what", "--help"]),
+        (["smoke", "--", "--max-cont", "3"], ["'--max-cont'", "did you mean 'max_count'?"]),
+    ],
+)
+def test_bad_commands_are_one_line_and_start_nothing(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("x")
+    before = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))
+    one_line_error(benchsuite("jobs", *arguments, cwd=tmp_path), *parts)
+    assert sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before
+
+
+def test_a_missing_data_folder_from_the_environment_names_the_variable(tmp_path: Path) -> None:
+    done = benchsuite("jobs", "smoke", cwd=tmp_path, env=environ(BENCHSUITE_DATA="/no/such"))
+    one_line_error(done, "BENCHSUITE_DATA", "'/no/such'")
+
+
+def test_results_stream_as_json_lines(tmp_path: Path) -> None:
+    path = write_profile(tmp_path / "p.json", one={}, two={"params": {"kind": "exit", "after_s": 0.1}})
+    done = benchsuite("jobs", str(path), "-o", "-", cwd=tmp_path)
+    assert done.returncode == 1
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(r["identity"]["job"], r["status"]) for r in lines] == [("one", "ok"), ("two", "failed")]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p.json"]

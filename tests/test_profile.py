@@ -1,0 +1,238 @@
+"""A profile becomes typed jobs, or is refused with file, job, field and remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchsuite import files, profile
+from benchsuite.errors import BenchError, ProfileError
+from benchsuite.overrides import Overrides
+
+
+def write(path: Path, content: Any) -> str:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def test_json_and_yaml_of_one_content_mean_the_same(tmp_path: Path) -> None:
+    content = {"*": {"placement": "per_gpu"}, "a": {"model": "vae", "params": {"lr": 1e-4}, "min_time_s": 3}}
+    text = "'*': {placement: per_gpu}\na:\n  model: vae\n  params: {lr: 1e-4}\n  min_time_s: 3\n"
+    one, two = profile.load(write(tmp_path / "p.json", content)), profile.load(write(tmp_path / "p.yaml", text))
+    assert one.jobs == two.jobs
+    assert one.sha256 == two.sha256
+    assert one.jobs[0].params["lr"] == 0.0001
+    assert type(one.jobs[0].params["lr"]) is float
+
+
+def test_defaults_merge_field_by_field_and_params_key_by_key(tmp_path: Path) -> None:
+    content = {
+        "*": {"model": "vae", "params": {"batch_size": 32, "seed": 7}, "env": {"A": "1"}, "precision": "bf16"},
+        "a": {"params": {"batch_size": 64}, "env": {"OMP_NUM_THREADS": 2}},
+        "b": {"entry": "faults:build", "params": None, "precision": "fp32"},
+    }
+    del content["*"]["params"]["seed"]  # type: ignore[attr-defined]
+    a, b = profile.load(write(tmp_path / "p.json", {**content, "b": {"model": "vae", "precision": "fp32"}})).jobs
+    assert a.params["batch_size"] == 64
+    assert a.env == {"A": "1", "OMP_NUM_THREADS": "2"}
+    assert a.precision == "bf16"
+    assert b.params["batch_size"] == 32
+    assert b.precision == "fp32"
+
+
+def test_every_parameter_is_recorded_with_its_value() -> None:
+    job = next(j for j in profile.load("standard").jobs if j.name == "vae")
+    assert {"batch_size", "lr", "seed"} <= set(job.params)
+
+
+def test_shipped_profiles_are_official_and_a_changed_copy_says_how_it_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = files.shipped("profiles")["standard"]
+    assert profile.load("standard").official
+    assert profile.load("profiles/standard.json").path == path
+    same = profile.load(write(tmp_path / "copy.json", path.read_text()))
+    assert same.official
+    assert same.name == "copy"
+    content = json.loads(path.read_text())
+    content["vae"]["params"]["batch_size"] = 64
+    del content["cart"]
+    changed = profile.load(write(tmp_path / "tweaked.json", content))
+    assert not changed.official
+    assert changed.based_on == "standard"
+    assert set(changed.differences) == {"cart: not run", "vae: params.batch_size 128 -> 64"}
+
+
+def test_changes_after_the_dashes_make_a_profile_modified() -> None:
+    changed = profile.load("standard", only=["vae"], overrides=Overrides.parse(["--max-count", "3_000"]))
+    (job,) = changed.jobs
+    assert job.max_count == 3000
+    assert job.min_time_s == 0, "an explicit count clears the minimum time"
+    assert not changed.official
+    assert "vae: max_count 500000 -> 3000" in changed.differences
+
+
+def test_a_minimum_time_given_beside_the_count_stays() -> None:
+    overrides = Overrides.parse(["--max-steps", "5", "--min-time-s=2.5"])
+    (job,) = profile.load("smoke", only=["vae"], overrides=overrides).jobs
+    assert (job.max_steps, job.min_time_s) == (5, 2.5)
+
+
+def test_values_reach_the_model_as_written() -> None:
+    """A18: dashes, spaces, quotes, dollars, the empty text, lists and flags."""
+    note = "two words 'q' \"d\" $HOME *"
+    words = ["--note", note, "--neg", "-5", "--file=a=b=c", "--words", '["x", "y z"]', "--flag", "--limit", "1_000"]
+    job = profile.single(None, "faults:build", Overrides.parse(words))
+    params = job.params
+    assert params["note"] == note
+    assert params["neg"] == "-5"
+    assert params["file"] == "a=b=c"
+    assert params["words"] == ["x", "y z"]
+    assert params["flag"] is True
+    assert params["limit"] == 1000
+    assert profile.single(None, "faults:build", Overrides.parse(["--note", "", "--no-flag"])).params["note"] == ""
+
+
+def test_a_null_means_not_given_unless_the_parameter_knows_null(tmp_path: Path) -> None:
+    content = {"a": {"entry": "faults:build", "params": {"items": None, "limit": None}}}
+    (job,) = profile.load(write(tmp_path / "p.json", content)).jobs
+    assert job.params["items"] == 1
+    assert job.params["limit"] is None
+
+
+def test_long_runs_get_a_time_limit_to_match(tmp_path: Path) -> None:
+    (job,) = profile.load(write(tmp_path / "p.json", {"a": {"model": "vae", "max_time_s": 3600}})).jobs
+    assert job.timeout_s == 3600 + profile.START_ALLOWANCE_S
+
+
+JOB = {"model": "vae"}
+BAD: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "unknown field": ({"a": {**JOB, "argumets": {}}}, ("job 'a'", "unknown field 'argumets'")),
+    "near field": ({"a": {**JOB, "max_cout": 3}}, ("did you mean 'max_count'?",)),
+    "later field": ({"a": {**JOB, "matrix": {}}}, ("'matrix' is not supported by this version",)),
+    "later placement": ({"a": {**JOB, "placement": "all_gpus"}}, ("field 'placement'", "only per_gpu", "supported")),
+    "no model": ({"a": {}}, ("give either 'model' or 'entry'",)),
+    "two models": ({"a": {**JOB, "entry": "x:y"}}, ("give either 'model' or 'entry'",)),
+    "unknown model": ({"a": {"model": "vea"}}, ("job 'a'", "no model 'vea'", "did you mean 'vae'?")),
+    "odd entry": ({"a": {"entry": "faults"}}, ("module:function",)),
+    "no module": ({"a": {"entry": "no_such_module:build"}}, ("no Python module 'no_such_module'",)),
+    "no function": ({"a": {"entry": "faults:biuld"}}, ("no function 'biuld'",)),
+    "unknown parameter": ({"a": {**JOB, "params": {"batchsize": 1}}}, ("no parameter 'batchsize'", "'batch_size'?")),
+    "wrong parameter type": ({"a": {**JOB, "params": {"batch_size": "64"}}}, ("'batch_size'", "expected int", "'64'")),
+    "truth for a number": ({"a": {**JOB, "params": {"batch_size": True}}}, ("'batch_size'", "expected int")),
+    "params no mapping": ({"a": {**JOB, "params": [1]}}, ("field 'params'",)),
+    "text for a number": ({"a": {**JOB, "max_count": "many"}}, ("field 'max_count'", "expected int", "'many'")),
+    "half an item": ({"a": {**JOB, "max_count": 1.5}}, ("field 'max_count'", "expected int")),
+    "no items": ({"a": {**JOB, "max_count": 0}}, ("field 'max_count'", ">= 1")),
+    "negative time": ({"a": {**JOB, "min_time_s": -1}}, ("field 'min_time_s'",)),
+    "times crossed": ({"a": {**JOB, "min_time_s": 9, "max_time_s": 5}}, ("min_time_s 9", "raise max_time_s")),
+    "unknown precision": ({"a": {**JOB, "precision": "fp8"}}, ("field 'precision'", "'fp8'")),
+    "unknown placement": ({"a": {**JOB, "placement": "per_gpus"}}, ("'per_gpus'", "did you mean 'per_gpu'?")),
+    "placement field": ({"a": {**JOB, "placement": {"device": "each"}}}, ("placement", "device")),
+    "unknown data": ({"a": {**JOB, "data": "mnits"}}, ("field 'data'", "no data set 'mnits'")),
+    "gpu by env": ({"a": {**JOB, "env": {"CUDA_VISIBLE_DEVICES": "1"}}}, ("field 'env'", "decides the GPU")),
+    "prepare a list of text": ({"a": {**JOB, "prepare": ["sync"]}}, ("field 'prepare[0]'", "expected array")),
+    "job no mapping": ({"a": 3}, ("job 'a'", "expected a mapping")),
+    "no jobs": ({"*": JOB}, ("no jobs",)),
+    "a list": ([1], ("expected a mapping",)),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_bad_profiles_are_refused_in_one_line(case: str, suffix: str, tmp_path: Path) -> None:
+    content, parts = BAD[case]
+    path = tmp_path / f"bad.{suffix}"
+    with pytest.raises(ProfileError) as caught:
+        profile.load(write(path, content))  # JSON is YAML too
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    for part in parts:
+        assert part in message
+    assert "\n" not in message
+
+
+TEXTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "repeated job": ("p.yaml", "vae: {model: vae}\nvae: {model: vae}\n", ("line 2", "'vae' is given twice")),
+    "repeated job in JSON": ("p.json", '{"vae": {"model": "vae"}, "vae": {}}', ("'vae' is given twice",)),
+    "repeated field": ("p.yaml", "a:\n  model: vae\n  model: vae\n", ("line 3", "'model' is given twice")),
+    "leading zero": ("p.yaml", "a: {model: vae, max_count: 010}", ("line 1", "010", "may not start with 0")),
+    "empty": ("p.yaml", " \n", ("the file is empty",)),
+    "cut JSON": ("p.json", '{"a": {"model": ', ("line 1", "column")),
+    "bad YAML": ("p.yaml", "a: [1", ("line 1",)),
+    "no number": ("p.json", '{"a": {"model": "vae", "min_time_s": NaN}}', ("NaN is not a JSON number",)),
+    "endless": ("p.yaml", "a: {model: vae, min_time_s: .inf}", ("line 1", "not a finite number")),
+    "python tag": ("p.yaml", "a: !!python/object/apply:os.system ['true']", ("line 1",)),
+    "ending": ("p.txt", "a: {model: vae}", ("unknown ending '.txt'",)),
+}
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_bad_texts_are_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    name, text, parts = TEXTS[case]
+    path = tmp_path / name
+    with pytest.raises(ProfileError) as caught:
+        profile.load(write(path, text))
+    for part in (str(path), *parts):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"a: {model: v\xe4e}")
+    (tmp_path / "folder.yaml").mkdir()
+    for name, part in (("latin.yaml", "not UTF-8"), ("folder.yaml", "is a directory"), ("none.yaml", "no such file")):
+        with pytest.raises(ProfileError, match=part):
+            profile.load(str(tmp_path / name))
+
+
+def test_yaml_scalars_are_those_of_yaml_1_2(tmp_path: Path) -> None:
+    """A17."""
+    text = "a: 1e-4\nb: off\nc: 12:30:45\nd: no\ne: 2020-01-01\nf: true\ng: null\nh: 1.5e3\ni: 0x1F\nj: '010'\nk: 1_0\n"
+    assert files.parse_yaml(text, "x") == {
+        "a": 0.0001, "b": "off", "c": "12:30:45", "d": "no", "e": "2020-01-01",
+        "f": True, "g": None, "h": 1500.0, "i": 31, "j": "010", "k": "1_0",
+    }  # fmt: skip
+
+
+def test_unknown_jobs_are_named_with_the_nearest(tmp_path: Path) -> None:
+    for kind in ("only", "exclude"):
+        with pytest.raises(ProfileError, match=r"no job 'vea'; did you mean 'vae'\?"):
+            profile.load("standard", **{kind: ["vea"]})  # type: ignore[arg-type]
+    with pytest.raises(ProfileError, match="no job is left"):
+        profile.load("standard", only=["vae"], exclude=["vae"])
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["batch"], "expected --name value, found 'batch'"),
+        (["--batch-size"], "'--batch-size' needs a value"),
+        (["--batch-size", "many"], "expected int"),
+        (["--bach-size", "3"], "did you mean 'batch_size'?"),
+        (["--max-count", "soon"], "field 'max_count'"),
+        (["--name", "x"], "'--name' is neither a job field nor a parameter"),
+    ],
+)
+def test_bad_changes_are_refused_in_one_line(words: list[str], part: str) -> None:
+    with pytest.raises(BenchError) as caught:
+        profile.load("standard", only=["vae"], overrides=Overrides.parse(words))
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_change_that_not_all_jobs_know_names_the_job() -> None:
+    with pytest.raises(ProfileError, match=r"job 'toy_lstm'.*--batch-size"):
+        profile.load("standard", overrides=Overrides.parse(["--batch-size", "3"]))
+
+
+@pytest.mark.parametrize("value", [["--compile"], ["--compile", "true"], ["--compile=default"]])
+def test_compile_is_a_flag_or_a_mode(value: list[str]) -> None:
+    (job,) = profile.load("standard", only=["vae"], overrides=Overrides.parse(value)).jobs
+    assert job.compile == "default"
+    (job,) = profile.load("standard", only=["vae"], overrides=Overrides.parse(["--no-compile"])).jobs
+    assert job.compile == "none"

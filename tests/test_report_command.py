@@ -1,0 +1,191 @@
+"""`benchsuite report` and `benchsuite summary` from the front door: output, exit status, messages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from conftest import keep_results, keep_run, make_result, make_run, make_task
+
+from benchsuite import cli
+from benchsuite.report.summary import read_summary
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(name="call")
+def call_fixture(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The command line, in this process: exit status, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+def row(out: str, job: str) -> list[str]:
+    return next(line for line in out.splitlines() if line.startswith(f"{job} ")).split()
+
+
+def test_one_success(call: Call, tmp_path: Path) -> None:
+    """A05."""
+    keep_results(tmp_path, [make_result(rates=[50] * 30)])
+    code, out, err = call("report", tmp_path, "--compare", tmp_path)
+    assert (code, err) == (0, "")
+    assert row(out, "vae")[:7] == ["vae", "1", "0", "50.00", "image/s", "n/a", "50.00"]
+    assert "Score ratio    1.00   50.00 / 50.00" in out
+    assert out.startswith(f"Results of {tmp_path}\n")
+
+
+def test_all_failed_is_exit_status_1(call: Call, tmp_path: Path) -> None:
+    """A06."""
+    keep_run(tmp_path / "run", [make_result(gpu=gpu, status="failed", rates=()) for gpu in range(3)])
+    code, out, err = call("report", tmp_path / "run")
+    assert (code, err) == (1, "")
+    assert row(out, "vae")[:4] == ["vae", "3", "3", "n/a"]
+    assert "100.0 %   FAIL" in out
+
+
+def test_failures_and_rates_of_zero(call: Call, tmp_path: Path) -> None:
+    """A06, with `x` at rate 0, then all jobs at rate 0."""
+    idle = make_result("x", rates=[0] * 30)
+    keep_results(tmp_path / "a", [make_result("a"), make_result("c", rates=[26] * 30), idle])
+    code, out, err = call("report", tmp_path / "a")
+    assert (code, err) == (0, "")
+    assert "perf_adj is 0: x" in out
+    keep_results(tmp_path / "b", [idle])
+    code, out, err = call("report", tmp_path / "b", "--compare", tmp_path / "b")
+    assert (code, err) == (0, "")
+    assert "no score" in out
+    assert "no ratio: no weighed job has a throughput on both sides" in out
+
+
+def test_a_missing_job_marks_the_score(call: Call, tmp_path: Path) -> None:
+    """A04, and the same results under other weights."""
+    keep_results(tmp_path / "run", [make_result("a", task=make_task("a", profile="s"))])
+    weights = tmp_path / "w.json"
+    weights.write_text('{"s.a": {"weight": 1}, "s.b": {"weight": 3}}')
+    code, out, _ = call("report", tmp_path / "run", "--weights", weights)
+    assert code == 0
+    assert "100.00   INCOMPLETE" in out
+    assert "covers 25 % of the weight; not in this run: s.b" in out
+    weights.write_text('{"a": 2}')
+    assert "INCOMPLETE" not in call("report", tmp_path / "run", "--weights", weights)[1]
+
+
+def test_a_mess_is_reported_on(call: Call, tmp_path: Path) -> None:
+    """A14."""
+    good = keep_results(tmp_path, [make_result(gpu=gpu) for gpu in range(3)])
+    (tmp_path / "empty.json").write_bytes(b"")
+    (tmp_path / "cut.json").write_bytes(good[0].read_bytes()[:300])
+    (tmp_path / "list.json").write_bytes(b"[]")
+    (tmp_path / "latin.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "left.json.tmp").write_bytes(b"{")
+    code, out, err = call("report", tmp_path)
+    assert (code, err) == (0, "")
+    assert row(out, "vae")[:3] == ["vae", "3", "0"]
+    assert all(name in out for name in ("empty.json", "cut.json", "list.json", "latin.json"))
+    assert "4 files could not be used" in out
+
+
+def test_only_bad_files_is_exit_status_1(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(b"")
+    code, out, _ = call("report", tmp_path)
+    assert code == 1
+    assert "the file is empty" in out
+
+
+@pytest.mark.parametrize("command", ["report", "summary"])
+def test_bad_input_is_one_line_and_exit_status_2(call: Call, tmp_path: Path, command: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "list.json").write_text("[]")
+    for path, told in (
+        (tmp_path / "empty", "no results in this folder"),
+        (tmp_path / "none", "no such folder"),
+        (tmp_path / "list.json", "not a summary of benchsuite"),
+    ):
+        code, out, err = call(command, path)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert told in err
+
+
+def test_bad_weights_are_exit_status_2(call: Call, tmp_path: Path) -> None:
+    keep_results(tmp_path / "run", [make_result()])
+    (tmp_path / "w.json").write_text('{"vae": "8"}')
+    code, out, err = call("report", tmp_path / "run", "--weights", tmp_path / "w.json")
+    assert (code, out) == (2, "")
+    assert "w.json: vae: the weight must be a number, found '8'" in err
+
+
+def test_the_newest_run_is_the_default(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCHSUITE_OUT", str(tmp_path))
+    assert call("report")[0] == 2
+    keep_run(tmp_path / "z-old", [make_result("old")])
+    later = msgspec.structs.replace(make_run(), created="2026-02-01T00:00:00+00:00")
+    keep_run(tmp_path / "a-new", [make_result("new")], run=later)
+    assert f"Results of {tmp_path / 'a-new'}" in call("report")[1]
+    assert json.loads(call("summary")[1])["source"] == "a-new"
+
+
+def test_a_summary_stands_for_its_folder(call: Call, tmp_path: Path) -> None:
+    folder, file = tmp_path / "run", tmp_path / "s.json"
+    results = [make_result(gpu=gpu, repeat=r, rates=[100 + 2 * r] * 30) for r in range(3) for gpu in range(2)]
+    keep_run(folder, [*results, make_result("x", status="killed", rates=())])
+    assert call("summary", folder, "-o", file)[0] == 0
+    assert read_summary(file).jobs[0].perf == 102.0
+    from_folder, from_file = call("report", folder), call("report", file)
+    assert from_folder[1].splitlines()[1:] == from_file[1].splitlines()[1:]
+    assert "Score ratio" in call("report", folder, "--compare", file)[1]
+
+
+def test_a_summary_is_printed_and_overwrites_nothing(call: Call, tmp_path: Path) -> None:
+    keep_run(tmp_path / "run", [make_result()])
+    printed = call("summary", tmp_path / "run")[1]
+    assert (json.loads(printed)["kind"], json.loads(printed)["schema"]) == ("summary", 1)
+    assert call("summary", tmp_path / "run", "-o", "-")[1] == printed
+    (tmp_path / "s.json").write_text("mine")
+    code, out, err = call("summary", tmp_path / "run", "-o", tmp_path / "s.json")
+    assert (code, out) == (2, "")
+    assert "exists already" in err
+    assert (tmp_path / "s.json").read_text() == "mine"
+
+
+def test_a_summary_in_the_run_folder_is_no_bad_file(call: Call, tmp_path: Path) -> None:
+    keep_run(tmp_path / "run", [make_result()])
+    assert call("summary", tmp_path / "run", "-o", tmp_path / "run" / "s.json")[0] == 0
+    assert "cannot be used" not in call("report", tmp_path / "run")[1]
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(call: Call, tmp_path: Path) -> None:
+    keep_results(tmp_path, [make_result("[bold]a[/bold]:smile:")])
+    assert "[bold]a[/bold]:smile:" in call("report", tmp_path)[1]
+
+
+def test_an_output_that_cannot_write_a_sign_does_not_stop_it(tmp_path: Path) -> None:
+    keep_results(tmp_path, [make_result(repeat=r) for r in range(3)])
+    environ = {"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-W", "error", "-m", "benchsuite", "report", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, env=environ, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"100.00" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["report", "summary"])
+def test_help_is_light(command: str) -> None:
+    code = (
+        "import sys; from benchsuite.cli import main\n"
+        f"try: main(['{command}', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print({'pandas', 'scipy', 'torch', 'rich', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"

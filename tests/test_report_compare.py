@@ -1,0 +1,104 @@
+"""Ratios: above 1 is faster, identical content is exactly 1, and both scores cover the same jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import keep_run, make_result
+
+from benchsuite.errors import ProfileError
+from benchsuite.report.compare import Comparison, compare, find_base
+from benchsuite.report.load import load
+from benchsuite.report.summarise import summarise
+from benchsuite.report.summary import JobSummary, Summary, write_summary
+from benchsuite.report.weights import Weights, weigh
+
+
+def job(name: str, perf: float | None, adjusted: float | None = None, **fields: Any) -> JobSummary:
+    return JobSummary(name=name, n=1, fail=perf is None, perf=perf, perf_adj=adjusted or perf or 0.0, **fields)
+
+
+def run(*jobs: JobSummary) -> Summary:
+    return Summary(source="run", jobs=jobs)
+
+
+def against(here: Summary, base: Summary, weights: dict[str, float] | None = None) -> Comparison:
+    return compare(here, base, weigh(Weights(weights, "w.json"), here), "base")
+
+
+def test_more_is_better() -> None:
+    found = against(run(job("a", 120, 110)), run(job("a", 100, 100)))
+    (row,) = found.jobs
+    assert (row.ratio, row.ratio_adj, found.ratio) == (1.2, 1.1, pytest.approx(1.1))
+
+
+def test_a_run_against_itself_is_exactly_one(tmp_path: Path) -> None:
+    results = [make_result(rates=[97.3 + gpu] * 30, gpu=gpu, repeat=r) for r in range(3) for gpu in range(2)]
+    results += [make_result("x", rates=[3.7] * 30), make_result("x", gpu=1, status="oom", rates=())]
+    keep_run(tmp_path / "run", results)
+    summary = summarise(load(tmp_path / "run"))
+    write_summary(tmp_path / "base.json", summary)
+    for base in (tmp_path / "run", tmp_path / "base.json"):
+        found = against(summary, find_base(str(base)))
+        assert [(row.ratio, row.ratio_adj) for row in found.jobs] == [(1.0, 1.0)] * 2
+        assert found.ratio == 1.0
+
+
+def test_scores_cover_the_common_jobs_only() -> None:
+    here = run(job("a", 100), job("b", 400), job("mine", 7))
+    found = against(here, run(job("a", 100), job("b", 100), job("theirs", 9)))
+    assert (found.only_here, found.only_base, found.scored) == (("mine",), ("theirs",), ("a", "b"))
+    assert (found.score, found.base_score) == (pytest.approx(200), pytest.approx(100))
+    assert found.ratio == pytest.approx(2)
+
+
+def test_a_job_without_throughput_on_one_side_leaves_both_scores() -> None:
+    found = against(run(job("a", 100), job("x", None)), run(job("a", 50), job("x", 10)))
+    assert (found.scored, found.left_out, found.ratio) == (("a",), ("x",), pytest.approx(2))
+    assert (found.jobs[1].ratio, found.jobs[1].ratio_adj) == (None, 0.0)
+    nothing = against(run(job("x", None)), run(job("x", None)))
+    assert (nothing.score, nothing.base_score, nothing.ratio) == (None, None, None)
+    assert (nothing.jobs[0].ratio, nothing.jobs[0].ratio_adj) == (None, None)
+
+
+def test_weights_count_and_weight_zero_leaves_both_scores() -> None:
+    here, base = run(job("a", 200), job("b", 100), job("z", 1)), run(job("a", 100), job("b", 100), job("z", 9))
+    # 2 ** (1 / 4)
+    assert against(here, base, {"a": 1, "b": 3, "z": 0}).ratio == pytest.approx(1.189207)
+
+
+def test_excluded_jobs_leave_both_scores_and_keep_their_row() -> None:
+    base = run(job("a", 100), job("b", 1, excluded="counted other items"))
+    found = against(run(job("a", 100), job("b", 100)), base)
+    assert (found.scored, found.left_out, found.ratio) == (("a",), (), 1.0)
+    assert found.jobs[1].excluded == "counted other items"
+
+
+def test_a_unit_factor_converts_the_base() -> None:
+    base = run(job("a", 1.0, unit_factor=128.0))
+    found = against(run(job("a", 256.0)), base)
+    assert (found.jobs[0].base_perf, found.jobs[0].ratio, found.ratio) == (128.0, 2.0, pytest.approx(2))
+    assert against(base, base).ratio == 1.0
+
+
+def test_another_workload_is_named() -> None:
+    here = run(job("a", 1, workload="1"), job("b", 1, workload="1"), job("c", 1))
+    base = run(job("a", 1, workload="2"), job("b", 1, workload="1"), job("c", 1, workload="1"))
+    assert [row.same_workload for row in against(here, base).jobs] == [False, True, None]
+
+
+def test_failures_of_the_base_count_too(tmp_path: Path) -> None:
+    results = [make_result(), make_result(gpu=1, status="failed", rates=())]
+    keep_run(tmp_path / "run", results)
+    summary = summarise(load(tmp_path / "run"))
+    whole = msgspec.structs.replace(summary, jobs=(msgspec.structs.replace(summary.jobs[0], fail=0, perf_adj=100.0),))
+    (row,) = against(whole, summary).jobs
+    assert (row.ratio, row.ratio_adj) == (1.0, 2.0)
+
+
+def test_an_unknown_base_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="no such file, and no shipped file of baselines"):
+        find_base(str(tmp_path / "none.json"))

@@ -1,0 +1,132 @@
+"""Tasks of a wave begin together and stop together; one that dies or is late keeps no other waiting for ever."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support import PROGRAMS
+
+from benchsuite.host import machine as host
+from benchsuite.launch import waves
+from benchsuite.launch.child import Seen
+from benchsuite.launch.outcome import Setting, classify
+from benchsuite.launch.waves import Runner
+from benchsuite.records import Code, ProfileUsed, Result, Run
+from benchsuite.rundir import RunDir
+from benchsuite.tasks import Job, Placement, Plan, Task
+
+
+class Watching:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, Result] = {}
+
+    def wave(self, tasks: Any) -> None:
+        pass
+
+    def look(self, children: Any) -> None:
+        pass
+
+    def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
+        assert path is not None, problem
+        self.results[result.task.id] = result
+
+
+def side_by_side(folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: dict[str, Any]) -> dict[str, Result]:
+    """Run one wave of CPU tasks; each name gives its params under "params" and other job fields."""
+    monkeypatch.setenv("PYTHONPATH", str(PROGRAMS))
+    tasks = []
+    for name, given in fields.items():
+        job = Job(
+            name="job",
+            entry="faults:build",
+            placement=Placement(devices="none"),
+            **{"min_time_s": 0.7, "max_time_s": 20.0, "timeout_s": 40.0, **given},
+        )
+        environ = {"PYTHONPATH": str(PROGRAMS), "CUDA_VISIBLE_DEVICES": ""}
+        tasks.append(Task(id=name, profile="p", repeat=0, job=job, environ=environ))
+    machine = host.describe({})
+    used = ProfileUsed(name="p", path="p", sha256="", text="", official=False)
+    code = Code(version="0")
+    run = Run(created="now", command=(), profile=used, repeats=1, machine=machine, code=code)
+    watching = Watching()
+    rundir = RunDir.create(folder / "out", run, Plan(tasks=tuple(tasks)))
+    Runner(rundir, Setting(machine, "", code, time.monotonic()), dict(os.environ), watching).run(tasks)
+    return watching.results
+
+
+def test_they_begin_together_and_a_task_that_is_done_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = side_by_side(tmp_path, monkeypatch, quick={"min_time_s": 0.6}, slow={"min_time_s": 2.6})
+    quick, slow = (found[name].measurement.streams[0] for name in ("quick", "slow"))
+    assert abs(quick.origin_s - slow.origin_s) < 0.3
+    held = [s for s in quick.slices if s.phase == "hold"]
+    measured = [s for s in quick.slices if s.phase == "measure"]
+    assert measured[-1].end_s == pytest.approx(1.0, abs=0.3), "its second slice passes 0.6 s"
+    assert len(held) >= 2
+    assert quick.origin_s + held[-1].end_s >= slow.origin_s + slow.slices[-1].end_s - 0.7
+    phases = [s.phase for s in slow.slices]
+    assert phases.count("hold") <= 2, "the last to be done holds only until it hears of it"
+    assert phases == sorted(phases, reverse=True), "nothing is measured after hold"
+    assert {r.status for r in found.values()} == {"ok"}
+
+
+def test_one_that_dies_keeps_no_other_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic()
+    dies = {"params": {"kind": "sigkill", "after_s": 0.1}}
+    found = side_by_side(tmp_path, monkeypatch, dies=dies, lives={"min_time_s": 1.0})
+    assert {name: r.status for name, r in found.items()} == {"dies": "killed", "lives": "ok"}
+    assert time.monotonic() - began < 10
+
+
+def test_one_that_is_late_keeps_the_others_waiting_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waves, "READY_LIMIT_S", 1.5)
+    late = {"params": {"nap_s": 1.2}}  # three naps of warm-up
+    found = side_by_side(tmp_path, monkeypatch, late=late, early={"min_time_s": 0.6})
+    early, behind = found["early"].timeline, found["late"].timeline
+    assert early.go_s is not None
+    assert early.started_s is not None
+    assert behind.go_s is not None
+    assert behind.ready_s is not None
+    assert 1.0 < early.go_s - early.started_s < 3.0
+    assert behind.go_s > early.go_s + 1.0, "it goes as soon as it is ready"
+    assert behind.go_s - behind.ready_s < 0.5
+    assert {r.status for r in found.values()} == {"ok"}
+
+
+def test_a_task_alone_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (result,) = side_by_side(tmp_path, monkeypatch, alone={}).values()
+    assert {s.phase for s in result.measurement.streams[0].slices} == {"measure"}
+
+
+def test_a_result_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    side_by_side(tmp_path, monkeypatch, alone={"min_time_s": 0.6})
+    (file,) = (tmp_path / "out").glob("p.job.*.json")
+    content = msgspec.json.decode(file.read_bytes())
+    (stream,) = content["measurement"]["streams"]
+    a_slice = len(msgspec.json.encode([119.123456, 119.623456, 12345, 1234567, "measure"]))
+    assert file.stat().st_size + (240 - len(stream["slices"])) * (a_slice + 10) < 20_000, "with 2 minutes of slices"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "ended", "status", "kind"),
+    [
+        (0, "exited", "failed", "silent"),
+        (3, "exited", "failed", "exit"),
+        (-9, "exited", "killed", "SIGKILL"),
+        (-99, "exited", "killed", "signal 99"),
+        (-15, "timed_out", "timeout", "timeout"),
+        (-15, "interrupted", "interrupted", "interrupted"),
+        (None, "exited", "failed", "silent"),
+    ],
+)
+def test_a_worker_that_told_nothing_is_never_ok(exit_code: int | None, ended: Any, status: str, kind: str) -> None:
+    found, error = classify(Seen(), exit_code, ended, 5.0, "last words")
+    assert (found, error.kind if error else None) == (status, kind)
