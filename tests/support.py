@@ -19,7 +19,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 def environ(**more: str) -> dict[str, str]:
     """An environment in which the test programs are found and no GPU is."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("BENCHSUITE")}
-    return {**kept, "PYTHONPATH": str(PROGRAMS), "CUDA_VISIBLE_DEVICES": "", **more}
+    paths = [str(PROGRAMS), str(PROGRAMS.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": "", **more}
 
 
 def command(*arguments: str) -> list[str]:

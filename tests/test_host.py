@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,8 @@ def card(index: int, name: str = "Card", **answers: Any) -> dict[str, Any]:
 
 
 def with_nvml(scenario: dict[str, Any], **variables: str) -> dict[str, str]:
-    env = environ(FAKE_NVML=json.dumps(scenario), PYTHONPATH=f"{STUBS}:{PROGRAMS}", **variables)
+    env = environ(FAKE_NVML=json.dumps(scenario), **variables)
+    env["PYTHONPATH"] = f"{STUBS}{os.pathsep}{env['PYTHONPATH']}"
     if "CUDA_VISIBLE_DEVICES" not in variables:
         del env["CUDA_VISIBLE_DEVICES"]
     return env

@@ -176,6 +176,8 @@ def two_updates(seen: list[Any]) -> Workload:
 
     def read(nets: Nets, batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
         assert not carry["written"].requires_grad
+        if len(seen) == 1:
+            assert modules["reader"].weight.grad is None, "the writer's update gathered gradients for the reader"
         return (nets["reader"](carry["written"]) - 1).square().mean(), {"count": carry["count"] + 1}
 
     torch.manual_seed(0)

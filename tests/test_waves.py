@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support import PROGRAMS
+from support import environ
 
 from benchsuite.host import machine as host
 from benchsuite.launch import waves
@@ -40,7 +40,7 @@ class Watching:
 
 def side_by_side(folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: dict[str, Any]) -> dict[str, Result]:
     """Run one wave of CPU tasks; each name gives its params under "params" and other job fields."""
-    monkeypatch.setenv("PYTHONPATH", str(PROGRAMS))
+    monkeypatch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
     tasks = []
     for name, given in fields.items():
         job = Job(
@@ -49,8 +49,8 @@ def side_by_side(folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: dict[s
             placement=Placement(devices="none"),
             **{"min_time_s": 0.7, "max_time_s": 20.0, "timeout_s": 40.0, **given},
         )
-        environ = {"PYTHONPATH": str(PROGRAMS), "CUDA_VISIBLE_DEVICES": ""}
-        tasks.append(Task(id=name, profile="p", repeat=0, job=job, environ=environ))
+        variables = {key: environ()[key] for key in ("PYTHONPATH", "CUDA_VISIBLE_DEVICES")}
+        tasks.append(Task(id=name, profile="p", repeat=0, job=job, environ=variables))
     machine = host.describe({})
     used = ProfileUsed(name="p", path="p", sha256="", text="", official=False)
     code = Code(version="0")
@@ -88,7 +88,7 @@ def test_one_that_is_late_keeps_the_others_waiting_only_so_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waves, "READY_LIMIT_S", 1.5)
-    late = {"params": {"nap_s": 1.2}}  # three naps of warm-up
+    late = {"params": {"nap_s": 0.8}}  # five naps of warm-up
     found = side_by_side(tmp_path, monkeypatch, late=late, early={"min_time_s": 0.6})
     early, behind = found["early"].timeline, found["late"].timeline
     assert early.go_s is not None

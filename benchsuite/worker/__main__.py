@@ -30,7 +30,7 @@ from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.step import How, Step, make_step, read_compiled, set_precision
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
 
-WARM_UP_STEPS = 3
+WARM_UP_STEPS = 5  # enough for lazy initialisation, autotuning, graph capture and a first loss scale
 
 
 def main(task_file: str) -> int:

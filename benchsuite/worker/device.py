@@ -72,7 +72,7 @@ class Cuda:
     def software(self) -> dict[str, str]:
         torch = self._torch
         return {
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
             "cuda": str(torch.version.cuda),
             "cudnn": str(torch.backends.cudnn.version()),
             "gpu": torch.cuda.get_device_name(0),
