@@ -85,10 +85,10 @@ def load(
     if not chosen:
         raise ProfileError(f"{path}: no job is left to run")
     jobs = tuple(resolve(name, raw[name], str(path), overrides) for name in chosen)
-    based_on, differences = _lineage(path.stem, jobs)
+    based_on, changes = _lineage(path.stem, jobs)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     sha256 = hashlib.sha256(canonical.encode()).hexdigest()
-    return Profile(path.stem, path, text, sha256, jobs, based_on, differences)
+    return Profile(path.stem, path, text, sha256, jobs, based_on, changes)
 
 
 def single(model: str | None, entry: str | None, overrides: Overrides) -> Job:
@@ -226,17 +226,17 @@ def _lineage(name: str, jobs: Sequence[Job]) -> tuple[str | None, tuple[str, ...
     for stem, path in files.shipped("profiles").items():
         raw = _merged(files.read_mapping(path), path)
         shipped[stem] = tuple(resolve(job, fields, str(path)) for job, fields in raw.items())
-        differing = len(_differences(shipped[stem], jobs))
+        differing = len(differences(shipped[stem], jobs))
         common = len({j.name for j in jobs} & set(raw))
         if common and (best is None or (-differing, stem == name, stem) > best):
             best = (-differing, stem == name, stem)
     if best is None:
         return None, ()
-    return best[2], _differences(shipped[best[2]], jobs)
+    return best[2], differences(shipped[best[2]], jobs)
 
 
-def _differences(before: Sequence[Job], after: Sequence[Job]) -> tuple[str, ...]:
-    """Each change as a phrase such as "vae: params.batch_size 128 -> 64"."""
+def differences(before: Sequence[Job], after: Sequence[Job]) -> tuple[str, ...]:
+    """How two lists of jobs differ, each change as a phrase such as "vae: params.batch_size 128 -> 64"."""
     old, new = {j.name: j for j in before}, {j.name: j for j in after}
     found = [f"{name}: not run" for name in old if name not in new] + [
         f"{name}: added" for name in new if name not in old

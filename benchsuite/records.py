@@ -56,7 +56,7 @@ class ProfileUsed(Record, frozen=True, kw_only=True):
 
 
 class Run(Record, frozen=True, kw_only=True):
-    """`run.json`: what was asked, on which machine, by which code."""
+    """`run.json`: what was asked, on which machine, by which code; `resumed` are the times and command lines since."""
 
     schema: int = SCHEMA
     kind: Literal["run"] = "run"
@@ -66,6 +66,7 @@ class Run(Record, frozen=True, kw_only=True):
     repeats: int
     machine: Machine
     code: Code
+    resumed: tuple[tuple[str, str], ...] = ()
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import tempfile
@@ -112,6 +113,15 @@ def write_new(path: Path, content: bytes) -> None:
         aside.unlink(missing_ok=True)
 
 
+def replace(path: Path, content: bytes) -> None:
+    """Put new content in place of a file in one step; for the run's own state only, never for a result.
+
+    Raises:
+        OSError: it cannot be written; the old content stays.
+    """
+    write_aside(path.parent, content).replace(path)
+
+
 def write_result(folder: Path, result: Result, when: datetime) -> Path:
     """Write a result under `<profile>.<job>.J<job_id>[.FAIL].<UTC time>.json`; a taken name advances the microseconds.
 
@@ -137,7 +147,7 @@ def write_result(folder: Path, result: Result, when: datetime) -> Path:
 
 
 class Attempt(Record, frozen=True, kw_only=True):
-    """A line of `attempts.jsonl`: a start (with the child's pid and start time) or an end (with its result's file)."""
+    """A line of `attempts.jsonl`: a start (the child's pid, start time and mark) or an end (its result's file)."""
 
     event: str
     task: str
@@ -145,8 +155,32 @@ class Attempt(Record, frozen=True, kw_only=True):
     at: str
     pid: int | None = None
     pid_started: float | None = None
+    mark: str | None = None
     status: str | None = None
     result: str | None = None
+
+
+LOCK = ".lock"
+
+
+def make_folder(path: Path) -> None:
+    """Make a run's folder; one that is not empty is left untouched, unless it is a run's, which its lock decides on.
+
+    Raises:
+        OutputError: the folder cannot be made, or holds something else.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not (path / LOCK).exists():
+            _check_empty(path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise OutputError(f"{path}: cannot be written: {reason}; name another folder with -o") from None
+
+
+def _check_empty(path: Path) -> None:
+    if any(child.name != LOCK for child in path.iterdir()):
+        raise OutputError(f"{path}: the folder is not empty; name a new folder with -o, or go on with --resume")
 
 
 @dataclass(frozen=True)
@@ -157,15 +191,13 @@ class RunDir:
 
     @classmethod
     def create(cls, path: Path, run: Run, plan: Plan) -> RunDir:
-        """Make the folder and write the run and its plan into it.
+        """Write a run and its plan into a folder that is there (see `make_folder`) and empty.
 
         Raises:
             OutputError: the folder is not empty, or cannot be written.
         """
         try:
-            if path.is_dir() and any(path.iterdir()):
-                raise OutputError(f"{path}: the folder is not empty; name a new folder with -o")
-            path.mkdir(parents=True, exist_ok=True)
+            _check_empty(path)
             (path / "logs").mkdir()
             write_new(path / "run.json", to_json(run, indent=2))
             write_new(path / "plan.json", to_json(plan, indent=2))
@@ -178,6 +210,10 @@ class RunDir:
     def log(self, task: Task, attempt: int, what: str) -> Path:
         """A task's file below `logs/`: `task.json`, `events.jsonl`, `out`, `err` or `prepare`."""
         return self.path / "logs" / f"{slug(task.id)}.a{attempt}.{what}"
+
+    def started(self, task: Task) -> list[int]:
+        """The attempts that a task was started in, told by their task.json: it is written first of all."""
+        return list(itertools.takewhile(lambda n: self.log(task, n, "task.json").exists(), itertools.count(1)))
 
     def note_attempt(self, line: Attempt) -> None:
         """Append one line, flushed to the disk."""
@@ -202,6 +238,15 @@ class RunDir:
     def plan(self) -> Plan:
         """Raises ResultError: `plan.json` is missing or damaged."""
         return read_record(self.path / "plan.json", Plan)
+
+
+def planned_repeats(folder: Path) -> int:
+    """How many repeats the run in a folder has.
+
+    Raises:
+        ResultError: there is no run.
+    """
+    return max((task.repeat for task in RunDir(folder).plan().tasks), default=0) + 1
 
 
 def read_record(path: Path, kind: type[R]) -> R:

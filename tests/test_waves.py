@@ -17,7 +17,7 @@ from benchsuite.launch.child import Seen
 from benchsuite.launch.outcome import Setting, classify
 from benchsuite.launch.waves import Runner
 from benchsuite.records import Code, ProfileUsed, Result, Run
-from benchsuite.rundir import RunDir
+from benchsuite.rundir import RunDir, make_folder
 from benchsuite.tasks import Job, Placement, Plan, Task
 
 
@@ -26,6 +26,9 @@ class Watching:
 
     def __init__(self) -> None:
         self.results: dict[str, Result] = {}
+
+    def begin(self, tasks: Any) -> None:
+        pass
 
     def wave(self, tasks: Any) -> None:
         pass
@@ -56,6 +59,7 @@ def side_by_side(folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: dict[s
     code = Code(version="0")
     run = Run(created="now", command=(), profile=used, repeats=1, machine=machine, code=code)
     watching = Watching()
+    make_folder(folder / "out")
     rundir = RunDir.create(folder / "out", run, Plan(tasks=tuple(tasks)))
     Runner(rundir, Setting(machine, "", code, time.monotonic()), dict(os.environ), watching).run(tasks)
     return watching.results

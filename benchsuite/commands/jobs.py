@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 from contextlib import nullcontext
@@ -26,7 +27,10 @@ _EPILOG = "After -- come job fields (--max-count, --min-time-s, --precision, ...
 @click.argument("profile")
 @click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
 @click.option("-o", "--out", help="New folder for the results; - writes each as a JSON line on stdout.")
-@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Passes over the profile.")
+@click.option("--repeat", type=click.IntRange(min=1), help="Passes over the profile.  [default: 1]")
+@click.option(
+    "--resume", is_flag=True, help="Go on with the run in OUT: its interrupted and unstarted waves, new repeats."
+)
 @click.option("--name", "only", multiple=True, metavar="JOB", help="Run only this job; may be repeated.")
 @click.option("--exclude", multiple=True, metavar="JOB", help="Leave this job out; may be repeated.")
 @click.option(
@@ -37,7 +41,8 @@ def command(
     profile: str,
     data: str | None,
     out: str | None,
-    repeat: int,
+    repeat: int | None,
+    resume: bool,
     only: tuple[str, ...],
     exclude: tuple[str, ...],
     dry_run: bool,
@@ -52,6 +57,7 @@ def command(
     from benchsuite.launch.session import data_root
     from benchsuite.overrides import Overrides
     from benchsuite.plan import make_plan
+    from benchsuite.rundir import planned_repeats
 
     if out and out.endswith(".json"):
         raise UsageError(f"-o {out}: 'jobs' writes a file for each task; name a folder")
@@ -59,14 +65,19 @@ def command(
     root = data_root(data, os.environ)
     machine = host.describe(os.environ)
     gpus, _ = host.visible(machine.gpus, os.environ)
-    plan = make_plan(chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=repeat, data_root=root)
+    if resume:
+        if not out or out == "-":
+            raise UsageError("--resume needs the run's folder: -o OUT")
+        repeat = repeat or planned_repeats(Path(out))
+    plan = make_plan(chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=repeat or 1, data_root=root)
     if dry_run:
         _show(plan, machine.gpu_note)
         return 0
-    return _run(plan, chosen.used(), machine, out, repeat)
+    return _run(plan, chosen.used(), machine, out, resume)
 
 
 def _show(plan: Plan, gpu_note: str | None) -> None:
+    from benchsuite.launch.forecast import Forecast, in_words
     from benchsuite.plan import command_line
 
     if gpu_note:
@@ -75,11 +86,13 @@ def _show(plan: Plan, gpu_note: str | None) -> None:
         place = f"{task.device} ({task.gpus[0].name}, {task.gpus[0].uuid})" if task.gpus else task.device
         click.echo(f"# {task.id}: job {task.job.name}, repeat {task.repeat}, on {place}")
         click.echo(f"# skipped: {task.skip}" if task.skip else command_line(task))
+    click.echo(f"# {len(plan.tasks)} tasks, {in_words(Forecast().bounds_s(plan.tasks))}")
 
 
-def _run(plan: Plan, used: ProfileUsed, machine: Machine, out: str | None, repeat: int) -> int:
+def _run(plan: Plan, used: ProfileUsed, machine: Machine, out: str | None, resume: bool) -> int:
+    from benchsuite.launch import session
     from benchsuite.launch.progress import Progress
-    from benchsuite.launch.session import execute
+    from benchsuite.launch.resume import Resumed
     from benchsuite.records import Result
     from benchsuite.report.words import figure
     from benchsuite.rundir import default_out
@@ -88,32 +101,42 @@ def _run(plan: Plan, used: ProfileUsed, machine: Machine, out: str | None, repea
     def print_line(result: Result) -> None:
         click.echo(to_json(result), nl=False)
 
-    streamed = out == "-"
+    streamed, total = out == "-", len(plan.tasks)
+    progress = Progress(figure, keep=print_line if streamed else None)
+
+    def going_on(left: Resumed) -> Progress:
+        nonlocal progress, total
+        total = len(left.plan.tasks)
+        progress = Progress(figure, settled=left.settled)
+        for line in left.swept:
+            click.echo(line, err=True)
+        return progress
+
     folder = Path(out) if out else default_out(used.name, os.environ, datetime.now())
-    progress = Progress(plan.tasks, figure, keep=print_line if streamed else None)
     with tempfile.TemporaryDirectory(prefix="benchsuite-") if streamed else nullcontext(str(folder)) as place:
         try:
-            with progress:
-                execute(
-                    plan, used, machine, Path(place), progress, repeats=repeat, command=sys.argv, environ=os.environ
-                )
+            if resume:
+                session.resume(plan, machine, Path(place), going_on, command=sys.argv, environ=os.environ)
+            else:
+                session.execute(plan, used, machine, Path(place), progress, command=sys.argv, environ=os.environ)
         except Interrupted:
-            _close(progress, None if streamed else folder)
+            _close(progress, total, None if streamed else folder)
             raise
-    return _close(progress, None if streamed else folder)
+    return _close(progress, total, None if streamed else folder)
 
 
-def _close(progress: Progress, folder: Path | None) -> int:
-    """The closing line, and the exit status: 0 all ok, 1 some not, 3 nothing ran."""
-    counts, total = progress.counts, len(progress.tasks)
-    idle = counts["skipped"] + counts["interrupted"] + total - progress.over
+def _close(progress: Progress, total: int, folder: Path | None) -> int:
+    """The closing lines, and the exit status: 0 all ok, 1 some not, 3 nothing ran."""
+    counts = progress.counts
+    idle = counts["skipped"] + counts["interrupted"] + total - counts.total()
     failed = total - counts["ok"] - idle
     words = [f"{counts['ok']} passed", f"{failed} failed", f"{idle} not run"]
     if progress.thin:
         words.append(f"{progress.thin} of the passed too short for a figure")
-    click.echo(f"{total} tasks: {', '.join(words)}.", err=True)
+    earlier = f" ({len(progress.settled)} of them before)" if progress.settled else ""
+    click.echo(f"{total} tasks{earlier}: {', '.join(words)}.", err=True)
     if folder:
-        click.echo(f"Results: {folder}    Report: benchsuite report {folder}", err=True)
+        click.echo(f"Results: {folder}    Report: benchsuite report {shlex.quote(str(folder))}", err=True)
     if idle == total:
         return 3
     return 0 if counts["ok"] == total else 1

@@ -6,14 +6,14 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from benchsuite.errors import OutputError
-from benchsuite.events import Assignment, End, EventReader, Raised, Ready, SliceClosed
+from benchsuite.events import Assignment, End, Event, EventReader, Raised, Ready, SliceClosed
 from benchsuite.launch import process
 from benchsuite.rundir import RunDir, recorded_environ, write_new
 from benchsuite.schema import to_json
@@ -29,6 +29,18 @@ class Seen:
     end: End | None = None
     raised: Raised | None = None
     damaged: int = 0
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Sort new events in."""
+        for event in events:
+            if isinstance(event, SliceClosed):
+                self.slices.append(event)
+            elif isinstance(event, Ready):
+                self.ready = event
+            elif isinstance(event, End):
+                self.end = event
+            else:
+                self.raised = event
 
     @property
     def measured(self) -> bool:
@@ -79,15 +91,7 @@ class Child:
     def look(self) -> int | None:
         """Take in new events; the exit code once the worker is gone and all it said is read."""
         exit_code = self.tree.poll()
-        for event in self._reader.new():
-            if isinstance(event, SliceClosed):
-                self.seen.slices.append(event)
-            elif isinstance(event, Ready):
-                self.seen.ready = event
-            elif isinstance(event, End):
-                self.seen.end = event
-            else:
-                self.seen.raised = event
+        self.seen.take(self._reader.new())
         self.seen.damaged = self._reader.damaged
         return exit_code
 

@@ -100,6 +100,14 @@ def not_started(task: Task, attempt: int, status: Status, error: Failure, settin
     return _result(task, attempt, status, error, setting, Timeline(queued_s=setting.queued_s), seen=Seen())
 
 
+def orphaned(task: Task, attempt: int, seen: Seen, setting: Setting) -> Result:
+    """The result of a task whose run was killed before it could write one: interrupted, with the slices it finished."""
+    message = f"the run was cut off; {len(seen.slices)} slices were finished"
+    error = Failure(kind="interrupted", message=message)
+    timeline = Timeline(queued_s=setting.queued_s, ready_s=seen.ready.at_s if seen.ready else None)
+    return _result(task, attempt, "interrupted", error, setting, timeline, seen=seen)
+
+
 def _result(
     task: Task,
     attempt: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -14,32 +14,37 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchsuite.launch.child import Child
+from benchsuite.launch.forecast import Forecast, in_words
 from benchsuite.records import Result
 from benchsuite.tasks import Task
 
-# Allowed for start and warm-up where no task of the run has shown how long they take.
-START_GUESS_S = 10.0
+_STYLES = {"ok": "green", "skipped": "yellow", "interrupted": "yellow"}
 
 
 class Progress:
-    """An observer that shows. `verdict` puts an ok result into words, "no figure: ..." where it is too thin for one."""
+    """An observer that shows. `verdict` puts an ok result into words, "no figure: ..." where it is too thin for one.
+
+    `settled` are tasks of an earlier attempt at this run, whose outcome stands whatever happens now.
+    """
 
     def __init__(
         self,
-        tasks: Sequence[Task],
         verdict: Callable[[Result], str],
         keep: Callable[[Result], None] | None = None,
+        settled: Mapping[str, str] | None = None,
         console: Console | None = None,
     ) -> None:
-        self.tasks = list(tasks)
-        self.counts: Counter[str] = Counter()
+        self.settled = dict(settled or {})
+        self.counts: Counter[str] = Counter(self.settled.values())
         self.problems: list[str] = []
+        self.tasks: Sequence[Task] = ()
+        self.over = self.thin = 0
         self._verdict = verdict
         self._keep = keep
         self._console = console or Console(stderr=True, soft_wrap=True, highlight=False)
         self._live: Live | None = None
-        self.over = 0
-        self.thin = 0
+        self._forecast = Forecast()
+        self._wave: tuple[str, float] | None = None
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
@@ -51,25 +56,34 @@ class Progress:
         if self._live:
             self._live.stop()
 
+    def begin(self, tasks: Sequence[Task]) -> None:
+        self.tasks = tasks
+        if len(tasks) > 1:
+            self._console.print(f"{len(tasks)} tasks, {in_words(self._forecast.bounds_s(tasks))}")
+
     def wave(self, tasks: Sequence[Task]) -> None:
+        now = time.monotonic()
+        if self._wave:
+            self._forecast.learn(self._wave[0], now - self._wave[1])
+        self._wave = tasks[0].job.name, now
         if not self._live:
             places = ", ".join(t.device for t in tasks)
-            self._console.print(f"{escape(tasks[0].job.name)} on {places}: starting", markup=True)
+            self._console.print(f"{escape(tasks[0].job.name)} on {places}: starting")
 
     def look(self, children: Sequence[Child]) -> None:
         if self._live:
             self._live.update(self._table(children))
 
     def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
-        self.over += 1
-        self.counts[result.status if path else "lost"] += 1
+        task, self.over = result.task, self.over + 1
+        told = self._verdict(result) if result.status == "ok" else (result.error.message if result.error else "")
+        if task.id not in self.settled:
+            self.counts[result.status if path else "lost"] += 1
+            self.thin += told.startswith("no figure")
         if problem:
             self.problems.append(problem)
-        style = {"ok": "green", "skipped": "yellow", "interrupted": "yellow"}.get(result.status, "red")
-        told = self._verdict(result) if result.status == "ok" else (result.error.message if result.error else "")
-        task = result.task
+        style = _STYLES.get(result.status, "red")
         line = f"[{self.over}/{len(self.tasks)}] {task.job.name} on {task.device}, repeat {task.repeat}"
-        self.thin += told.startswith("no figure")
         first = told.strip().splitlines()[0] if told.strip() else ""
         self._console.print(f"{escape(line)}: [{style}]{result.status}[/{style}] {escape(first)}")
         if problem:
@@ -79,31 +93,23 @@ class Progress:
 
     def _table(self, children: Sequence[Child]) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for heading, side in (("job", "left"), ("on", "left"), ("state", "left"), ("rate", "right"), ("left", "right")):
-            table.add_column(heading, justify="right" if side == "right" else "left", style=None, no_wrap=True)
+        for heading in ("job", "on", "state", "rate", "left"):
+            table.add_column(heading, justify="right" if heading in ("rate", "left") else "left", no_wrap=True)
         now = time.monotonic()
         for child in children:
-            seen = child.seen
-            unit = seen.ready.unit if seen.ready else "item"
+            unit = child.seen.ready.unit if child.seen.ready else "item"
             rate = _rate(child)
             shown = f"{rate:,.0f} {unit}/s" if rate is not None else ""
             table.add_row(
                 escape(child.task.job.name), child.task.device, _state(child), shown, _clock(left_s(child, now))
             )
-        waiting = len(self.tasks) - self.over - len(children)
-        rest = sum(_expected_s(t) for t in self._following(len(children)))
-        total = rest + max((left_s(c, now) or 0.0 for c in children), default=0.0)
-        table.caption = (
-            f"{self.over} of {len(self.tasks)} tasks done, {max(waiting, 0)} waiting, about {_clock(total)} left"
-        )
+        after = self.tasks[self.over + len(children) :]
+        running_s = max((left_s(c, now) or 0.0 for c in children), default=0.0)
+        least, most = self._forecast.bounds_s(after)
+        left = in_words((least + running_s, most + running_s))
+        table.caption = f"{self.over} of {len(self.tasks)} tasks done, {len(after)} waiting, {left} left"
         table.caption_justify = "left"
         return table
-
-    def _following(self, running: int) -> list[Task]:
-        """One task for each wave that is still to come."""
-        rest = self.tasks[self.over + running :]
-        first = {(t.repeat, t.job.name): t for t in reversed(rest)}
-        return list(first.values())
 
 
 def _rate(child: Child) -> float | None:
@@ -117,11 +123,6 @@ def _state(child: Child) -> str:
     if child.go_s is None:
         return "waiting" if child.seen.ready else "starting"
     return "holding" if child.seen.measured else "measuring"
-
-
-def _expected_s(task: Task) -> float:
-    """How long a task takes, as far as its profile tells."""
-    return START_GUESS_S + min(max(task.job.min_time_s, 1.0), task.job.max_time_s)
 
 
 def left_s(child: Child, now_s: float) -> float | None:

@@ -36,20 +36,11 @@ def run_single(
         Interrupted: a signal asked for the end; in a scratch folder the result is gone with it.
     """
     results: list[Result] = []
-    progress = Progress([task], verdict, keep=results.append)
+    progress = Progress(verdict, keep=results.append)
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory(prefix="benchsuite-") as place:
         try:
-            with progress:
-                execute(
-                    Plan(tasks=(task,)),
-                    profile,
-                    machine,
-                    Path(place),
-                    progress,
-                    repeats=1,
-                    command=sys.argv,
-                    environ=environ,
-                )
+            plan = Plan(tasks=(task,))
+            execute(plan, profile, machine, Path(place), progress, command=sys.argv, environ=environ)
         except Interrupted:
             if folder or not results:
                 raise

@@ -26,6 +26,9 @@ READY_LIMIT_S = 300.0
 class Observer(Protocol):
     """Who is told how a run goes; all that people see of it."""
 
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """These are all that will run."""
+
     def wave(self, tasks: Sequence[Task]) -> None:
         """These tasks are next."""
 
@@ -39,11 +42,23 @@ class Observer(Protocol):
 class Runner:
     """Runs a plan into its folder."""
 
-    def __init__(self, rundir: RunDir, setting: Setting, environ: Mapping[str, str], observer: Observer) -> None:
+    def __init__(
+        self,
+        rundir: RunDir,
+        setting: Setting,
+        environ: Mapping[str, str],
+        observer: Observer,
+        attempts: Mapping[str, int] | None = None,
+    ) -> None:
         self.rundir = rundir
         self.setting = setting
         self.environ = environ
         self.observer = observer
+        self.attempts = attempts or {}
+
+    def attempt(self, task: Task) -> int:
+        """The number of a task's attempt in this run; 1 unless the run is resumed."""
+        return self.attempts.get(task.id, 1)
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run all tasks. A failure of one stops no other.
@@ -52,6 +67,7 @@ class Runner:
             Interrupted: a signal asked for the end; what was finished is kept, running tasks are marked interrupted.
         """
         with Interrupt() as interrupt:
+            self.observer.begin(tasks)
             for wave in waves(tasks):
                 interrupt.check()
                 self.observer.wave(wave)
@@ -62,17 +78,24 @@ class Runner:
         runnable = [task for task in wave if task.skip is None]
         for task in wave:
             if task.skip is not None:
-                self._keep(not_started(task, 1, "skipped", Failure(kind="skipped", message=task.skip), self.setting))
+                self._keep(
+                    not_started(
+                        task, self.attempt(task), "skipped", Failure(kind="skipped", message=task.skip), self.setting
+                    )
+                )
         if not runnable:
             return
         first = runnable[0]
         problem = prepare(
-            first.job, {**self.environ, **first.job.env}, self.rundir.log(first, 1, "prepare"), interrupt.asked
+            first.job,
+            {**self.environ, **first.job.env},
+            self.rundir.log(first, self.attempt(first), "prepare"),
+            interrupt.asked,
         )
         interrupt.check()
         if problem:
             for task in runnable:
-                self._keep(not_started(task, 1, "failed", problem, self.setting))
+                self._keep(not_started(task, self.attempt(task), "failed", problem, self.setting))
             return
         self._watch(self._start(runnable), interrupt)
 
@@ -80,11 +103,16 @@ class Runner:
         children = []
         for task in tasks:
             try:
-                child = Child(task, 1, self.rundir, self.environ, alone=len(tasks) == 1)
+                child = Child(task, self.attempt(task), self.rundir, self.environ, alone=len(tasks) == 1)
             except BenchError as error:
-                self._keep(not_started(task, 1, "failed", Failure(kind="start", message=str(error)), self.setting))
+                self._keep(
+                    not_started(
+                        task, self.attempt(task), "failed", Failure(kind="start", message=str(error)), self.setting
+                    )
+                )
                 continue
-            self._note("start", task, pid=child.tree.pid, pid_started=pid_started(child.tree.pid))
+            started = pid_started(child.tree.pid)
+            self._note("start", task, pid=child.tree.pid, pid_started=started, mark=child.tree.mark)
             children.append(child)
         return children
 
@@ -133,6 +161,7 @@ class Runner:
         *,
         pid: int | None = None,
         pid_started: float | None = None,
+        mark: str | None = None,
         status: str | None = None,
         result: str | None = None,
     ) -> None:
@@ -140,10 +169,11 @@ class Runner:
             Attempt(
                 event=event,
                 task=task.id,
-                attempt=1,
+                attempt=self.attempt(task),
                 at=datetime.now(timezone.utc).isoformat(),
                 pid=pid,
                 pid_started=pid_started,
+                mark=mark,
                 status=status,
                 result=result,
             )

@@ -1,0 +1,38 @@
+"""`benchsuite stop`: end a run in progress from another terminal."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+# A run ends its trees one after another, each with a grace of seconds.
+LIMIT_S = 60.0
+
+
+@click.command()
+@click.argument("out")
+def command(out: str) -> int:
+    """End the run in progress in OUT: what is finished is kept, the rest can be resumed."""
+    from benchsuite.errors import ResultError
+    from benchsuite.launch import lock
+
+    folder = Path(out)
+    if not folder.is_dir():
+        raise ResultError(f"{folder}: no such folder; name the folder that 'benchsuite jobs' writes")
+    holder = lock.holder(folder)
+    if holder is None:
+        click.echo(f"{folder}: no run is in progress", err=True)
+        return 0
+    process = holder.process()
+    if process is None:
+        raise ResultError(f"{folder}: its run is process {holder.pid} on {holder.host}; stop it there")
+    process.terminate()
+    deadline = time.monotonic() + LIMIT_S
+    while lock.holder(folder) == holder:
+        if time.monotonic() > deadline:
+            raise ResultError(f"{folder}: process {holder.pid} has not ended within {LIMIT_S:g} s")
+        time.sleep(0.1)
+    click.echo(f"{folder}: stopped; go on with 'benchsuite jobs ... -o {folder} --resume'", err=True)
+    return 0

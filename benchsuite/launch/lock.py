@@ -1,0 +1,95 @@
+"""One run in a folder at a time: a file lock that dies with its holder, and who the holder is."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from benchsuite.errors import OutputError
+from benchsuite.rundir import LOCK
+from benchsuite.schema import Record
+
+
+class Holder(Record, frozen=True, kw_only=True):
+    """The process that runs in a folder; pid and start time (s since the epoch) together identify it."""
+
+    host: str
+    pid: int
+    pid_started: float
+
+    def process(self) -> psutil.Process | None:
+        """The living process, if it is on this host and still the same one."""
+        with contextlib.suppress(psutil.Error):
+            found = psutil.Process(self.pid)
+            if self.host == socket.gethostname() and abs(found.create_time() - self.pid_started) < 0.1:
+                return found
+        return None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock.
+
+    Raises:
+        OutputError: another run holds it, or the folder cannot be written.
+    """
+    try:
+        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+    try:
+        if not _take(fd):
+            who = _holder(fd)
+            name = f" (process {who.pid} on {who.host})" if who else ""
+            raise OutputError(
+                f"{folder}: a run is in progress here{name}; wait, or end it with 'benchsuite stop {folder}'"
+            )
+        me = psutil.Process()
+        os.ftruncate(fd, 0)
+        os.pwrite(
+            fd,
+            msgspec.json.encode(Holder(host=socket.gethostname(), pid=me.pid, pid_started=me.create_time())),
+            0,
+        )
+        yield
+    finally:
+        os.close(fd)
+
+
+def holder(folder: Path) -> Holder | None:
+    """Who runs in a folder; None where nobody does."""
+    try:
+        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return None if _take(fd) else _holder(fd)
+    finally:
+        os.close(fd)
+
+
+def _take(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            return True  # a file system without locks: the check for an empty folder is all there is
+        raise
+    return True
+
+
+def _holder(fd: int) -> Holder | None:
+    try:
+        return msgspec.json.decode(os.pread(fd, 4096, 0), type=Holder)
+    except msgspec.DecodeError:
+        return None
