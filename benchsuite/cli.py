@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 
 import click
 
 from benchsuite import __version__, commands
-from benchsuite.errors import BenchError, Interrupted
+from benchsuite.errors import BenchError, Interrupted, one_line
 
 # In the order of work; a command that is not named here comes last.
 _ORDER = ("jobs", "report", "summary", "run", "rerun", "list")
@@ -39,6 +40,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(benchsuite.main(args=arguments, prog_name="benchsuite", standalone_mode=False) or 0)
     except click.exceptions.Abort:
         sys.exit(130)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(2)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "benchsuite"
         _say(f"{error.format_message()} (see '{path} --help')")
@@ -50,9 +54,18 @@ def main(arguments: list[str] | None = None) -> None:
         _say(str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()
+        _hush()
         sys.exit(1)
+    except OSError as error:
+        _say(f"{error.filename or 'output'}: {(error.strerror or str(error)).lower()}")
+        _hush()
+        sys.exit(2)
+
+
+def _hush() -> None:
+    """Nothing more can be written: keep the interpreter from trying at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str) -> None:
-    click.echo(f"benchsuite: {' '.join(message.split())}", err=True)
+    click.echo(f"benchsuite: {one_line(message)}", err=True)

@@ -12,17 +12,28 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from benchsuite.errors import ModelError, nearest
-from benchsuite.files import parse_yaml
+from benchsuite.files import look, parse_yaml
 
 _MODELS = Path(__file__).resolve().parent / "models"
-# Top-level module -> what brings it; a job whose module is missing is skipped with this in its message.
+# Top-level module -> what brings it; a job whose module is missing is skipped with this in its message. For any other
+# module no advice is given: its name says nothing about a package's.
 _EXTRAS = {"gymnasium": "benchsuite[rl]", "torch": "benchsuite", "torchvision": "benchsuite"}
-_NAMES = {"int": int, "float": float, "str": str, "bool": bool, "tuple": tuple, "Literal": Literal, "None": None}
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+_NAMES = {
+    "int": int,
+    "Positive": Positive,
+    "float": float,
+    "str": str,
+    "bool": bool,
+    "tuple": tuple,
+    "Literal": Literal,
+    "None": None,
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,13 @@ class Parameter:
     type: Any
     default: Any
     fusible: bool = False
+
+    @property
+    def words(self) -> str:
+        """The type as people write it."""
+        if self.type == Positive:
+            return "int over 0"
+        return getattr(self.type, "__name__", None) or str(self.type).replace("typing.", "")
 
 
 @dataclass(frozen=True)
@@ -49,16 +67,12 @@ class Declared:
         return self.doc.strip().splitlines()[0] if self.doc.strip() else ""
 
     def missing(self) -> list[str]:
-        """The packages that its top-level imports need and this environment lacks, as pip would be asked for them."""
-        absent = [m for m in self.modules if m != "benchsuite" and not _found(m)]
-        return sorted({_EXTRAS.get(m, m) for m in absent})
+        """What of benchsuite's own packages and extras its imports need and this environment lacks, as pip names it."""
+        return sorted({_EXTRAS[m] for m in self.modules if m in _EXTRAS and not _found(m)})
 
 
 def _found(module: str) -> bool:
-    if module in sys.modules or module in sys.stdlib_module_names:
-        return True
-    spec = importlib.util.find_spec(module)
-    return spec is not None
+    return module in sys.modules or importlib.util.find_spec(module) is not None
 
 
 def names() -> list[str]:
@@ -85,17 +99,19 @@ def declared(model: str | None, entry: str | None) -> Declared:
 
 def _source(module: str, entry: str) -> Path:
     """The file of a module; the current folder is looked in first, as it will be by the worker."""
-    top = Path.cwd().joinpath(*module.split("."))
-    for here in (top.with_suffix(".py"), top / "__init__.py"):
-        if here.is_file():
-            return here
-    try:
-        spec = importlib.util.find_spec(module)
-    except ImportError as error:
-        raise ModelError(f"entry '{entry}': {error}") from None
-    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
-        raise ModelError(f"entry '{entry}': no Python module '{module}' in the current folder or on PYTHONPATH")
-    return Path(spec.origin)
+    first, *rest = module.split(".")
+    places = [Path.cwd() / first]
+    spec = importlib.util.find_spec(first)  # of a top-level name: nothing is imported
+    if spec and spec.submodule_search_locations:
+        places += [Path(place) for place in spec.submodule_search_locations]
+    elif spec and spec.origin and spec.origin.endswith(".py"):
+        places.append(Path(spec.origin).with_suffix(""))
+    for place in places:
+        path = place.joinpath(*rest)
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if look(file) == "file":
+                return file
+    raise ModelError(f"entry '{entry}': no Python module '{module}' in the current folder or on PYTHONPATH")
 
 
 @cache
@@ -139,7 +155,7 @@ def _parameter(node: ast.AnnAssign, path: Path) -> Parameter:
             raise ValueError
         return Parameter(_type(node.annotation), ast.literal_eval(value), fusible)
     except (ValueError, KeyError, TypeError):
-        remedy = "give a literal default and a type of int, float, str, bool, None, tuple or Literal"
+        remedy = "give a literal default and a type of int, Positive, float, str, bool, None, tuple or Literal"
         raise ModelError(f"{path}: line {node.lineno}: parameter '{node.target.id}' cannot be read; {remedy}") from None
 
 
@@ -177,7 +193,7 @@ def _checked(model: Declared, name: str, parameter: Parameter, value: Any) -> An
         return plain(msgspec.convert(value, parameter.type))
     except msgspec.ValidationError as error:
         if value is None:
-            return parameter.default
+            return plain(parameter.default)
         reason = str(error).partition(" - at ")[0].replace("`", "").lower()
         raise ModelError(f"parameter '{name}' of model '{model.name}': {reason}, found {value!r}") from None
 

@@ -50,6 +50,11 @@ class Interrupted(Exception):
         self.exit_code = 128 + signum
 
 
+def one_line(text: str) -> str:
+    """Text from elsewhere as one line that a terminal shows as it is: no control characters, no runs of blanks."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """ "; did you mean 'x'?", or the known names where none is near, for the end of a message."""
     names = sorted(known)

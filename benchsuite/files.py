@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import stat
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -39,16 +40,27 @@ def find(kind: Kind, name: str) -> Path:
         ProfileError: nothing is found; the message names the nearest shipped file.
     """
     path = Path(name)
-    if path.exists():
-        return path
     known = shipped(kind)
+    there = look(path)
+    if there == "file" or (there and name not in known):
+        return path
     if name in known:
         return known[name]
     if len(path.parts) == 2 and path.parts[0] == kind:
         for file in known.values():
             if file.name == path.name:
                 return file
-    raise ProfileError(f"{name}: no such file, and no shipped file of {kind} has that name{nearest(path.stem, known)}")
+    known_near = nearest(path.stem, known)
+    raise ProfileError(f"{name}: no such file within reach, and no shipped file of {kind} has that name{known_near}")
+
+
+def look(path: Path) -> Literal["file", "folder"] | None:
+    """What is at a path; None where nothing is, or where it cannot be reached."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return None
+    return "folder" if stat.S_ISDIR(mode) else "file"
 
 
 def read_text(path: Path) -> str:
@@ -84,6 +96,11 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
     content = _parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, str(path))
     if not isinstance(content, dict):
         raise ProfileError(f"{path}: expected a mapping of names at the top, found {_kind_of(content)}")
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ord(error.object[error.start])
+        raise ProfileError(f"{path}: half a character (\\u{half:04x}); write it whole") from None
     return content
 
 
@@ -103,8 +120,14 @@ def _parse_json(text: str, path: Path) -> Any:
     def constant(name: str) -> NoReturn:
         raise ProfileError(f"{path}: {name} is not a JSON number")
 
+    def number(digits: str) -> float:
+        value = float(digits)
+        if not math.isfinite(value):
+            raise ProfileError(f"{path}: {digits} is too large for a number")
+        return value
+
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=constant)
+        return json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_float=number)
     except json.JSONDecodeError as error:
         raise ProfileError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
@@ -172,5 +195,7 @@ def parse_yaml(text: str, where: str) -> Any:
         mark = error.problem_mark
         line = f"line {mark.line + 1}: " if mark else ""
         raise ProfileError(f"{where}: {line}{error.problem or error}") from None
+    except (ValueError, KeyError, AttributeError, TypeError) as error:  # of PyYAML, for an explicit tag
+        raise ProfileError(f"{where}: a value does not fit its tag, or is out of range: {error}") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise ProfileError(f"{where}: {str(error).splitlines()[0] if str(error) else 'nested too deeply'}") from None

@@ -33,7 +33,10 @@ class Overrides:
         while rest:
             word = rest.pop(0)
             if not word.startswith("--") or word == "--":
-                raise ProfileError(f"after --: expected --name value, found '{word}'")
+                remedy = f"changes come after -- as '--name value'; one job is chosen by '--name {word}' before it"
+                raise ProfileError(f"unexpected '{word}': {remedy}")
+            if any("\ud800" <= c <= "\udfff" for c in word + "".join(rest[:1])):
+                raise ProfileError(f"after --: {word!a} is not UTF-8")
             name, equals, value = word[2:].partition("=")
             if equals:
                 pairs.append((name.replace("-", "_"), value))
@@ -61,6 +64,8 @@ class Overrides:
                 params[name] = value
         if names & {"max_count", "max_steps"} and "min_time_s" not in names:
             fields["min_time_s"] = 0.0
+        if "max_time_s" in names and "timeout_s" not in names:
+            fields.pop("timeout_s", None)  # so that the default follows
         if params:
             fields["params"] = params
         return fields

@@ -6,13 +6,14 @@ import itertools
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from benchsuite import entries
-from benchsuite.rundir import job_id, recorded_environ
-from benchsuite.tasks import Gpu, Job, Plan, Task
+from benchsuite.rundir import job_id
+from benchsuite.tasks import Gpu, Job, Plan, Task, recorded_environ
 
 # For a child without a GPU: an empty list hides them all.
 NO_GPU = ""
@@ -37,7 +38,7 @@ def make_plan(
     """
     tasks: list[Task] = []
     for repeat, job in itertools.product(range(repeats), jobs):
-        for placed, skip in _places(job, gpus):
+        for placed, skip in places(job, gpus):
             tasks.append(
                 make_task(profile, job, placed, repeat=repeat, environ=environ, data_root=data_root, skip=skip)
             )
@@ -64,11 +65,12 @@ def make_task(
         data_root=data_root,
         environ=task_environ(job, gpus, environ),
         skip=skip or missing_packages(job),
+        cwd=str(Path.cwd()) if job.entry else None,
     )
     return msgspec.structs.replace(task, id=f"{job.name}.J{job_id(task)}")
 
 
-def _places(job: Job, gpus: Sequence[Gpu]) -> Iterator[tuple[tuple[Gpu, ...], str | None]]:
+def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[tuple[tuple[Gpu, ...], str | None]]:
     """The GPUs of each task of a job, and why it cannot run."""
     if job.placement.devices == "none":
         yield (), None
@@ -107,7 +109,9 @@ def command_line(task: Task) -> str:
     """A line for a shell that runs the same training alone, on the same GPU; its result goes to stdout."""
     environ = {name: task.environ[name] for name in ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES")}
     words = ["env", *(f"{name}={value}" for name, value in environ.items())]
-    words += [sys.executable, "-m", "benchsuite", "run", task.job.model or task.job.entry or ""]
+    script = Path(sys.executable).with_name("benchsuite")
+    words += [str(script)] if script.exists() else [sys.executable, "-m", "benchsuite"]
+    words += ["run", task.job.model or task.job.entry or ""]
     if task.data_root:
         words += ["-d", task.data_root]
     return shlex.join([*words, "--", *_job_arguments(task.job), *_param_arguments(task.job)])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -16,7 +15,7 @@ from benchsuite import entries, files
 from benchsuite.errors import ModelError, ProfileError, nearest
 from benchsuite.overrides import Overrides
 from benchsuite.records import ProfileUsed
-from benchsuite.tasks import Job
+from benchsuite.tasks import Compile, Job, Precision
 
 # Time for start, warm-up and compilation that a task has beyond its `max_time_s`, where `timeout_s` is not given.
 START_ALLOWANCE_S = 480.0
@@ -29,12 +28,13 @@ PLACEMENTS: dict[str, dict[str, Any]] = {
     "cpu": {"devices": "none"},
 }
 _FIELDS = tuple(f for f in Job.__struct_fields__ if f != "name")
+_CHOICES = {"precision": get_args(Precision), "compile": get_args(Compile), "tenant": ("share", "machine")}
 _LATER = ("parallel", "arrays", "matrix")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile's jobs in order, and how it stands to the shipped ones."""
+    """A profile's jobs in order, and how it stands to the shipped ones; `sha256` is of the jobs as they will run."""
 
     name: str
     path: Path
@@ -86,8 +86,7 @@ def load(
         raise ProfileError(f"{path}: no job is left to run")
     jobs = tuple(resolve(name, raw[name], str(path), overrides) for name in chosen)
     based_on, changes = _lineage(path.stem, jobs)
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    sha256 = hashlib.sha256(canonical.encode()).hexdigest()
+    sha256 = hashlib.sha256(msgspec.json.encode(jobs, order="deterministic")).hexdigest()
     return Profile(path.stem, path, text, sha256, jobs, based_on, changes)
 
 
@@ -134,6 +133,8 @@ def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides 
         ProfileError: names `where`, the job, the field and the remedy.
     """
     at = f"{where}: job '{name}'"
+    if not name.isprintable():
+        raise ProfileError(f"{where}: job {name!r}: control characters in the name; remove them")
     for field in raw:
         if field in _LATER:
             raise ProfileError(f"{at}: field '{field}' is not supported by this version; remove it")
@@ -187,6 +188,10 @@ def _job(name: str, fields: Mapping[str, Any], at: str) -> Job:
         reason, _, place = str(error).partition(" - at `$.")
         field = place.rstrip("`")
         value = fields.get(field.partition(".")[0].partition("[")[0])
+        if field == "name":
+            raise ProfileError(f"{at}: the name is over 100 characters; shorten it") from None
+        if field in _CHOICES and isinstance(value, str):
+            raise ProfileError(f"{at}: field '{field}': unknown '{value}'{nearest(value, _CHOICES[field])}") from None
         label = f"field '{field}'" if field else "a field of 'placement'"
         raise ProfileError(f"{at}: {label}: {reason.replace('`', '').lower()}, found {value!r}") from None
 
@@ -194,21 +199,28 @@ def _job(name: str, fields: Mapping[str, Any], at: str) -> Job:
 def _checked(job: Job, at: str) -> Job:
     place = job.placement
     if place.devices in ("progression", "all") or place.nodes != 1 or place.copies != 1 or place.share != "timeslice":
-        raise ProfileError(
-            f"{at}: field 'placement': only per_gpu, per_gpu_or_cpu and cpu are supported by this version"
-        )
-    for field in ("min_time_s", "max_time_s", "timeout_s"):
-        if not math.isfinite(getattr(job, field)):
-            raise ProfileError(f"{at}: field '{field}': give a finite number of seconds")
-    if job.min_time_s > job.max_time_s:
-        raise ProfileError(
-            f"{at}: min_time_s {job.min_time_s:g} is over max_time_s {job.max_time_s:g}; raise max_time_s"
-        )
+        supported = "only per_gpu, per_gpu_or_cpu and cpu are supported by this version"
+        raise ProfileError(f"{at}: field 'placement': {supported}")
+    _check_times(job, at)
+    commands = [[job.prepare or "-"]] if isinstance(job.prepare, str) else job.prepare
+    if any(not words or not words[0] or "\0" in "".join(words) for words in commands):
+        raise ProfileError(f"{at}: field 'prepare': an empty command, or a null character; remove it")
     if job.data is not None and job.data not in files.shipped("datasets"):
-        known = (
-            nearest(job.data, files.shipped("datasets")) or "; none is shipped yet, models make their input themselves"
-        )
+        known = nearest(job.data, files.shipped("datasets"))
+        known = known or "; none is shipped yet, models make their input themselves"
         raise ProfileError(f"{at}: field 'data': no data set '{job.data}'{known}")
+    _check_env(job, at)
+    return job
+
+
+def _check_times(job: Job, at: str) -> None:
+    for low, high in (("min_time_s", "max_time_s"), ("min_time_s", "timeout_s")):
+        less, more = getattr(job, low), getattr(job, high)
+        if less > more:
+            raise ProfileError(f"{at}: {low} {less:g} is over {high} {more:g}; raise {high}")
+
+
+def _check_env(job: Job, at: str) -> None:
     for key, value in job.env.items():
         if not key or "=" in key or "\0" in key + value:
             raise ProfileError(f"{at}: field 'env': '{key}' is not the name of an environment variable")
@@ -216,7 +228,6 @@ def _checked(job: Job, at: str) -> Job:
             raise ProfileError(
                 f"{at}: field 'env': {key} decides the GPU; set it for the whole run, or use 'placement'"
             )
-    return job
 
 
 def _lineage(name: str, jobs: Sequence[Job]) -> tuple[str | None, tuple[str, ...]]:

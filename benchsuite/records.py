@@ -109,7 +109,11 @@ class PeakMemory(Record, frozen=True, kw_only=True):
 
 
 class Stream(Record, frozen=True, kw_only=True):
-    """The series of one rank. `losses`: the last step's loss at each slice end, null where none or not finite."""
+    """The series of one rank: measured slices, then hold as one.
+
+    `losses`: the last step's loss at the end of each measured slice, null where the model has none; one that is not
+    finite ends the task.
+    """
 
     device: str
     role: str = "train"
@@ -159,13 +163,36 @@ class TaskMachine(Record, frozen=True, kw_only=True):
     software: dict[str, str] = {}
 
 
+class Pressure(Record, frozen=True, kw_only=True):
+    """How long some, or all, of a tenant's processes stood still for want of CPU or memory (PSI), in seconds."""
+
+    cpu_some_s: float | None = None
+    cpu_full_s: float | None = None
+    memory_some_s: float | None = None
+    memory_full_s: float | None = None
+
+
 class Tenant(Record, frozen=True, kw_only=True):
-    """The fence: what was asked, what was in force, and why."""
+    """The fence: what was asked, what was in force, why, and what the kernel counted; null where it counts nothing.
+
+    `asked` is the job's `tenant`, `isolation` the option. `cpu`: cpuset-v2, cpuset-v1, affinity or none; `memory`: v2,
+    v1 or none; `group` the control group's name. `throttled_s`: how long the CPU quota around the whole run held
+    processes back while the task ran.
+    """
 
     asked: str
+    isolation: str | None = None
     cpu: str = "none"
     memory: str = "none"
     reason: str
+    group: str | None = None
+    cpus: tuple[int, ...] = ()
+    memory_bytes: int | None = None
+    oom_kills: int | None = None
+    peak_memory_bytes: int | None = None
+    peak_pids: int | None = None
+    throttled_s: float | None = None
+    pressure: Pressure | None = None
 
 
 class DataUsed(Record, frozen=True, kw_only=True):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
+import fcntl
+import hashlib
 import itertools
 import os
 import re
-import tempfile
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -16,25 +17,22 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.errors import OutputError, ResultError
+from benchsuite.files import look
 from benchsuite.records import FAILURES, Result, Run
 from benchsuite.schema import R, Record, convert, decode, from_json, to_json
 from benchsuite.tasks import Plan, Task
-
-# Only these environment variables are recorded: all may change a measurement, none should hold a secret.
-_RECORDED = re.compile(
-    r"(CUDA|NCCL|TORCH|TORCHINDUCTOR|TRITON|PYTORCH|CUDNN|CUBLAS|OMP|MKL|KMP|GOMP|OPENBLAS|MALLOC)(_\w+)?"
-    r"|NVIDIA_TF32_OVERRIDE|PYTHONHASHSEED|PYTHONPATH|LD_PRELOAD|LD_LIBRARY_PATH"
-)
-
-
-def recorded_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are recorded in a task and restored by a rerun."""
-    return {name: environ[name] for name in sorted(environ) if _RECORDED.fullmatch(name)}
+from benchsuite.writing import take, write_aside, write_new
 
 
 def slug(name: str) -> str:
     """A name as part of a file name: letters, digits and `._+-`; identity is in the record, never parsed from here."""
-    return re.sub(r"[^A-Za-z0-9._+-]", "_", name).lstrip(".") or "_"
+    return re.sub(r"[^A-Za-z0-9._+-]", "_", name).lstrip(".")[:100] or "_"
+
+
+def distinct_slug(name: str) -> str:
+    """A slug that no other name has: what it had to change is told by a hash."""
+    clean = slug(name)
+    return clean if clean == name else f"{clean}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def job_id(task: Task) -> str:
@@ -46,10 +44,27 @@ def job_id(task: Task) -> str:
     return str(task.repeat)
 
 
-def default_out(profile: str, environ: Mapping[str, str], now: datetime) -> Path:
-    """`results/<profile>-<YYYYMMDD-HHMMSS>`, local time, under the current folder or `$BENCHSUITE_OUT`."""
+def new_default_out(profile: str, environ: Mapping[str, str], now: datetime) -> Path:
+    """Make `results/<profile>-<YYYYMMDD-HHMMSS>`, local time, under the current folder or `$BENCHSUITE_OUT`.
+
+    Two runs of one second get two folders: the second's name ends in `-2`.
+
+    Raises:
+        OutputError: it cannot be made.
+    """
     parent = Path(environ.get("BENCHSUITE_OUT") or "results")
-    return parent / f"{slug(profile)}-{now:%Y%m%d-%H%M%S}"
+    name = f"{slug(profile)}-{now:%Y%m%d-%H%M%S}"
+    make_folder(parent)
+    for number in itertools.count(1):
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be made: {(error.strerror or str(error)).lower()}") from None
+        return path
+    raise AssertionError
 
 
 def newest_run(environ: Mapping[str, str]) -> Path:
@@ -68,60 +83,6 @@ def newest_run(environ: Mapping[str, str]) -> Path:
     return max(found)[1]
 
 
-def write_aside(folder: Path, content: bytes) -> Path:
-    """A new, flushed, hidden file in `folder`, to be linked or renamed to its name.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written; nothing is left behind.
-    """
-    fd, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return Path(name)
-
-
-def _take(aside: Path, path: Path) -> None:
-    """Give a finished file its name; FileExistsError if the name is taken, in one step even between hosts."""
-    try:
-        os.link(aside, path)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
-            raise
-        # A file system without hard links: reserve the name, then rename over the reservation.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        aside.replace(path)
-
-
-def write_new(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, never over an existing one.
-
-    Raises:
-        FileExistsError: the name is taken.
-        OSError: it cannot be written; nothing is left behind.
-    """
-    aside = write_aside(path.parent, content)
-    try:
-        _take(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Put new content in place of a file in one step; for the run's own state only, never for a result.
-
-    Raises:
-        OSError: it cannot be written; the old content stays.
-    """
-    write_aside(path.parent, content).replace(path)
-
-
 def write_result(folder: Path, result: Result, when: datetime) -> Path:
     """Write a result under `<profile>.<job>.J<job_id>[.FAIL].<UTC time>.json`; a taken name advances the microseconds.
 
@@ -137,7 +98,7 @@ def write_result(folder: Path, result: Result, when: datetime) -> Path:
         while True:
             path = folder / f"{stem}.{when:%Y%m%d-%H%M%S-%f}.json"
             try:
-                _take(aside, path)
+                take(aside, path)
             except FileExistsError:
                 when += timedelta(microseconds=1)
             else:
@@ -164,21 +125,20 @@ LOCK = ".lock"
 
 
 def make_folder(path: Path) -> None:
-    """Make a run's folder; one that is not empty is left untouched, unless it is a run's, which its lock decides on.
-
-    Raises:
-        OutputError: the folder cannot be made, or holds something else.
-    """
+    """Raises OutputError: the folder cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if not (path / LOCK).exists():
-            _check_empty(path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise OutputError(f"{path}: cannot be written: {reason}; name another folder with -o") from None
 
 
-def _check_empty(path: Path) -> None:
+def check_empty(path: Path) -> None:
+    """A folder for a new run holds nothing, but for the lock.
+
+    Raises:
+        OutputError: it holds something, or cannot be read.
+    """
     if any(child.name != LOCK for child in path.iterdir()):
         raise OutputError(f"{path}: the folder is not empty; name a new folder with -o, or go on with --resume")
 
@@ -191,13 +151,14 @@ class RunDir:
 
     @classmethod
     def create(cls, path: Path, run: Run, plan: Plan) -> RunDir:
-        """Write a run and its plan into a folder that is there (see `make_folder`) and empty.
+        """Write a run and its plan into a folder that is empty or not there yet.
 
         Raises:
             OutputError: the folder is not empty, or cannot be written.
         """
         try:
-            _check_empty(path)
+            make_folder(path)
+            check_empty(path)
             (path / "logs").mkdir()
             write_new(path / "run.json", to_json(run, indent=2))
             write_new(path / "plan.json", to_json(plan, indent=2))
@@ -209,7 +170,23 @@ class RunDir:
 
     def log(self, task: Task, attempt: int, what: str) -> Path:
         """A task's file below `logs/`: `task.json`, `events.jsonl`, `out`, `err` or `prepare`."""
-        return self.path / "logs" / f"{slug(task.id)}.a{attempt}.{what}"
+        return self.path / "logs" / f"{distinct_slug(task.id)}.a{attempt}.{what}"
+
+    def in_progress(self) -> bool:
+        """Whether a run holds the folder's lock now."""
+        try:
+            fd = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return False
 
     def started(self, task: Task) -> list[int]:
         """The attempts that a task was started in, told by their task.json: it is written first of all."""
@@ -271,7 +248,7 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
     Raises:
         ResultError: there is no such folder.
     """
-    if not folder.is_dir():
+    if look(folder) != "folder":
         raise ResultError(f"{folder}: no such folder; name the folder that 'benchsuite jobs' wrote")
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if f not in ("logs", "telemetry") and not f.startswith("."))
@@ -280,6 +257,9 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
                 continue
             path = Path(root, name)
             try:
+                if not stat.S_ISREG(path.stat().st_mode):
+                    yield path, "not a regular file"
+                    continue
                 content = decode(path.read_bytes())
                 if isinstance(content, dict) and content.get("kind") == "summary":
                     continue

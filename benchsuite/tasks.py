@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from benchsuite.schema import SCHEMA, Record
 
+LONGEST_S = 30 * 24 * 3600.0
 Precision = Literal["fp32", "tf32", "amp-fp16", "bf16"]
 Compile = Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "aot_eager"]
+
+
+# Only these environment variables are recorded: all may change a measurement, none should hold a secret.
+_RECORDED = re.compile(
+    r"(CUDA|NCCL|GLOO|TORCH|TORCHINDUCTOR|TORCHDYNAMO|TRITON|PYTORCH|ATEN|CUDNN|CUBLAS|DNNL|ONEDNN|MKLDNN"
+    r"|OMP|MKL|KMP|GOMP|OPENBLAS|MALLOC)(_\w+)?"
+    r"|NVIDIA_TF32_OVERRIDE|GLIBC_TUNABLES|PYTHONHASHSEED|PYTHONPATH|LD_PRELOAD|LD_LIBRARY_PATH"
+)
+
+
+def recorded_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are recorded in a task and restored by a rerun."""
+    return {name: environ[name] for name in sorted(environ) if _RECORDED.fullmatch(name)}
 
 
 class Placement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,16 +45,16 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `max_time_s`. `timeout_s` bounds the whole process, start and warm-up included.
     """
 
-    name: str
+    name: Annotated[str, Meta(min_length=1, max_length=100)]
     model: str | None = None
     entry: str | None = None
     params: dict[str, Any] = {}
     placement: Placement = Placement()
     max_count: Annotated[int, Meta(gt=0)] | None = None
     max_steps: Annotated[int, Meta(gt=0)] | None = None
-    min_time_s: Annotated[float, Meta(ge=0)] = 15.0
-    max_time_s: Annotated[float, Meta(gt=0)] = 120.0
-    timeout_s: Annotated[float, Meta(gt=0)] = 600.0
+    min_time_s: Annotated[float, Meta(ge=0, le=LONGEST_S)] = 15.0
+    max_time_s: Annotated[float, Meta(gt=0, le=LONGEST_S)] = 120.0
+    timeout_s: Annotated[float, Meta(gt=0, le=2 * LONGEST_S)] = 600.0
     precision: Precision = "fp32"
     compile: Compile = "none"
     data: str | None = None
@@ -71,8 +87,9 @@ class RerunOf(Record, frozen=True, kw_only=True):
 class Task(Record, frozen=True, kw_only=True):
     """One placed copy of a job: all that is needed to run it, now or again.
 
-    `environ` is what the environment held of the names that matter to a measurement (see `rundir.recorded_environ`),
-    with the job's own `env`. `skip` says why it cannot run.
+    `environ` is what the environment held of the names that matter to a measurement (see `recorded_environ`),
+    with the job's own `env`. `skip` says why it cannot run; `cwd` is the folder in which an `entry` of the user's own
+    is looked for first.
     """
 
     id: str
@@ -85,6 +102,7 @@ class Task(Record, frozen=True, kw_only=True):
     data_root: str | None = None
     environ: dict[str, str] = {}
     skip: str | None = None
+    cwd: str | None = None
     rerun_of: RerunOf | None = None
 
     @property

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support import benchsuite, environ, one_line_error, read_results, write_profile
+from support import PROGRAMS, benchsuite, environ, one_line_error, read_results, write_profile
 
 from benchsuite.cli import benchsuite as group
 
@@ -28,7 +29,7 @@ def test_help_is_light(arguments: list[str]) -> None:
 
 def test_every_command_is_listed_with_its_purpose(tmp_path: Path) -> None:
     done = benchsuite("--help", cwd=tmp_path)
-    for name in ("jobs", "run", "rerun", "report", "summary", "list"):
+    for name in ("jobs", "run", "rerun", "report", "summary", "list", "stop", "doctor"):
         assert f"\n  {name} " in done.stdout
 
 
@@ -41,7 +42,7 @@ def test_lists(tmp_path: Path) -> None:
     models = benchsuite("list", "models", cwd=tmp_path).stdout
     for name in ("polynome", "sine_wave", "vae", "cart_pole", "convnet"):
         assert f"\n{name}: " in f"\n{models}"
-    assert "--batch-size int = " in models
+    assert "--batch-size int over 0 = " in models
     profiles = benchsuite("list", "profiles", cwd=tmp_path).stdout
     assert "smoke: 6 jobs" in profiles
     assert "standard: 5 jobs" in profiles
@@ -160,3 +161,140 @@ def test_bad_results_are_one_line(text: str | None, parts: list[str], tmp_path: 
     if text is not None:
         (tmp_path / "r.json").write_text(text)
     one_line_error(benchsuite("rerun", "r.json", cwd=tmp_path), "r.json", *parts)
+
+
+def test_the_worker_is_this_benchsuite_whatever_lies_in_the_current_folder(tmp_path: Path) -> None:
+    """Another checkout in the current folder must not run under this one's name."""
+    (tmp_path / "benchsuite").mkdir()
+    (tmp_path / "benchsuite" / "__init__.py").write_text("raise SystemExit('the wrong benchsuite')")
+    (tmp_path / "random.py").write_text("raise SystemExit('the wrong random')")
+    code = "from benchsuite.cli import main; main(['run', 'faults:build', '--', '--max-count', '3'])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.pop(0); {code}"],
+        cwd=tmp_path,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if sys.version_info >= (3, 11):
+        assert done.returncode == 0, done.stderr
+
+
+def test_an_entry_finds_its_neighbours_and_is_never_told_to_install_them(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("ITEMS = 4\n")
+    (tmp_path / "mine.py").write_text(
+        "import itertools\nimport time\nfrom dataclasses import dataclass\nimport beside\n"
+        "from benchsuite.models import Workload\n\n@dataclass(frozen=True)\nclass Params:\n    n: int = 1\n\n"
+        "def build(params):\n    def step(_):\n        time.sleep(0.01)\n        return beside.ITEMS\n"
+        "    return Workload(unit='x', batches=lambda s: itertools.repeat(None), items=lambda b: 0, step=step)\n"
+    )
+    done = benchsuite("run", "mine:build", "-o", "r.json", "--", "--max-count", "8", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    again = benchsuite("rerun", "../r.json", "-o", "-", cwd=elsewhere)
+    assert again.returncode == 0, again.stderr
+    (tmp_path / "mine.py").write_text(
+        (tmp_path / "mine.py").read_text().replace("import beside", "import no_such_thing")
+    )
+    failed = benchsuite("run", "mine:build", "-o", "-", "--", "--max-count", "8", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "No module named 'no_such_thing'" in failed.stderr
+    assert "pip install" not in failed.stderr
+
+
+def test_an_entrys_package_is_not_run_by_the_parent(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("raise RuntimeError('imported')")
+    (tmp_path / "pkg" / "model.py").write_text((PROGRAMS / "faults.py").read_text())
+    dry = benchsuite("run", "pkg.model:nothing", cwd=tmp_path)
+    one_line_error(dry, "no function 'nothing'")
+
+
+def test_jobs_whose_names_look_alike_do_not_meet(tmp_path: Path) -> None:
+    profile = write_profile(tmp_path / "p.json", **{"a b": {}, "a_b": {}, "a/b": {}})
+    done = benchsuite("jobs", str(profile), "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {job: r.status for job, r in read_results(tmp_path / "out").items()} == {
+        "a b": "ok",
+        "a_b": "ok",
+        "a/b": "ok",
+    }
+
+
+def test_a_placement_that_needs_a_gpu_is_not_rerun_on_the_cpu(finished: Path) -> None:
+    (path,) = (finished / "out").glob("p.job.*.json")
+    done = benchsuite("rerun", str(path), "--", "--placement", "per_gpu", cwd=finished)
+    one_line_error(done, "no GPU is visible")
+
+
+def test_without_arguments_the_help_is_shown(tmp_path: Path) -> None:
+    done = benchsuite(cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) > 10
+
+
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    profile = write_profile(tmp_path / "p.json", job={})
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchsuite", "jobs", str(profile), "-o", "-"],
+            cwd=tmp_path,
+            env=environ(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "no space left on device" in done.stderr
+
+
+def test_files_keep_to_the_umask(tmp_path: Path) -> None:
+    profile = write_profile(tmp_path / "p.json", job={})
+    shell = f"umask 077; exec {sys.executable} -m benchsuite jobs {profile} -o out"
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, env=environ(), capture_output=True, check=False)
+    assert done.returncode == 0
+    files = [p for p in (tmp_path / "out").rglob("*") if p.is_file()]
+    assert len(files) > 5
+    assert {p.stat().st_mode & 0o077 for p in files} == {0}
+
+
+def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:
+    from datetime import datetime
+
+    from benchsuite.rundir import new_default_out
+
+    now = datetime(2026, 1, 2, 3, 4, 5)
+    names = [new_default_out("p", {"BENCHSUITE_OUT": str(tmp_path)}, now).name for _ in range(3)]
+    assert names == ["p-20260102-030405", "p-20260102-030405-2", "p-20260102-030405-3"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+def test_what_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
+    """As a user who may not enter the folder: root sees everything."""
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    (private / "p.json").write_text("{}")
+    for arguments in (
+        ["jobs", str(private / "p.json")],
+        ["jobs", "smoke", "-d", str(private / "data")],
+        ["run", "vae", "-o", str(private / "x.json")],
+        ["report", str(private / "out")],
+        ["report", "--compare", str(private / "a.json")],
+        ["jobs", "x" * 300],
+    ):
+        code = (
+            "import importlib.metadata, os, pkgutil, benchsuite\n"
+            "for module in pkgutil.walk_packages(benchsuite.__path__, 'benchsuite.'):\n"
+            "    if not module.name.startswith(('benchsuite.worker', 'benchsuite.models', 'benchsuite.__main__')):\n"
+            "        importlib.import_module(module.name)\n"
+            "importlib.metadata.version('msgspec')\n"
+            f"os.setgid(65534); os.setuid(65534); importlib.import_module('benchsuite.cli').main({arguments!r})"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd="/", env=environ(), capture_output=True, encoding="utf-8", check=False
+        )
+        one_line_error(done)

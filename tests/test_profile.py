@@ -130,7 +130,16 @@ BAD: dict[str, tuple[Any, tuple[str, ...]]] = {
     "no items": ({"a": {**JOB, "max_count": 0}}, ("field 'max_count'", ">= 1")),
     "negative time": ({"a": {**JOB, "min_time_s": -1}}, ("field 'min_time_s'",)),
     "times crossed": ({"a": {**JOB, "min_time_s": 9, "max_time_s": 5}}, ("min_time_s 9", "raise max_time_s")),
-    "unknown precision": ({"a": {**JOB, "precision": "fp8"}}, ("field 'precision'", "'fp8'")),
+    "unknown precision": ({"a": {**JOB, "precision": "fp8"}}, ("field 'precision'", "unknown 'fp8'", "bf16")),
+    "near precision": ({"a": {**JOB, "precision": "amp_fp16"}}, ("did you mean 'amp-fp16'?",)),
+    "unknown compile": ({"a": {**JOB, "compile": "fast"}}, ("field 'compile'", "'fast'", "reduce-overhead")),
+    "timeout too short": ({"a": {**JOB, "timeout_s": 5}}, ("min_time_s 15 is over timeout_s 5", "raise timeout_s")),
+    "for ever": ({"a": {**JOB, "max_time_s": 1e300}}, ("field 'max_time_s'",)),
+    "no batch": ({"a": {**JOB, "params": {"batch_size": 0}}}, ("'batch_size'", ">= 1", "found 0")),
+    "an empty command": ({"a": {**JOB, "prepare": [[]]}}, ("field 'prepare'", "an empty command")),
+    "a null in a command": ({"a": {**JOB, "prepare": [["a\0b"]]}}, ("field 'prepare'", "null character")),
+    "a name of two lines": ({"a\ntouch x\n": JOB}, ("control characters in the name",)),
+    "a long name": ({"a" * 101: JOB}, ("over 100 characters",)),
     "unknown placement": ({"a": {**JOB, "placement": "per_gpus"}}, ("'per_gpus'", "did you mean 'per_gpu'?")),
     "placement field": ({"a": {**JOB, "placement": {"device": "each"}}}, ("placement", "device")),
     "unknown data": ({"a": {**JOB, "data": "mnits"}}, ("field 'data'", "no data set 'mnits'")),
@@ -167,6 +176,13 @@ TEXTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "no number": ("p.json", '{"a": {"model": "vae", "min_time_s": NaN}}', ("NaN is not a JSON number",)),
     "endless": ("p.yaml", "a: {model: vae, min_time_s: .inf}", ("line 1", "not a finite number")),
     "python tag": ("p.yaml", "a: !!python/object/apply:os.system ['true']", ("line 1",)),
+    "half a character": ("p.json", '{"a\\ud800": {"model": "vae"}}', ("half a character",)),
+    "too large": ("p.json", '{"a": {"model": "vae", "params": {"lr": 1e999}}}', ("1e999 is too large",)),
+    "many digits": ("p.json", f'{{"a": {{"model": "vae", "max_count": {"9" * 5000}}}}}', ("digits",)),
+    "many digits in YAML": ("p.yaml", f"a: {{model: vae, max_count: {'9' * 5000}}}", ("out of range",)),
+    "odd tag": ("p.yaml", "a: {model: vae, max_count: !!int abc}", ("does not fit its tag",)),
+    "odd truth": ("p.yaml", "a: {model: vae, max_count: !!bool maybe}", ("does not fit its tag",)),
+    "odd date": ("p.yaml", "a: {model: vae, max_count: !!timestamp abc}", ("does not fit its tag",)),
     "ending": ("p.txt", "a: {model: vae}", ("unknown ending '.txt'",)),
 }
 
@@ -210,7 +226,7 @@ def test_unknown_jobs_are_named_with_the_nearest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["batch"], "expected --name value, found 'batch'"),
+        (["batch"], "one job is chosen by '--name batch'"),
         (["--batch-size"], "'--batch-size' needs a value"),
         (["--batch-size", "many"], "expected int"),
         (["--bach-size", "3"], "did you mean 'batch_size'?"),
@@ -228,6 +244,23 @@ def test_bad_changes_are_refused_in_one_line(words: list[str], part: str) -> Non
 def test_a_change_that_not_all_jobs_know_names_the_job() -> None:
     with pytest.raises(ProfileError, match=r"job 'toy_lstm'.*--batch-size"):
         profile.load("standard", overrides=Overrides.parse(["--batch-size", "3"]))
+
+
+def test_a_longer_run_by_hand_gets_a_longer_limit() -> None:
+    (job,) = profile.load("standard", only=["vae"], overrides=Overrides.parse(["--max-time-s", "2000"])).jobs
+    assert job.timeout_s == 2000 + profile.START_ALLOWANCE_S
+
+
+def test_a_modified_run_has_a_hash_of_its_own() -> None:
+    whole = profile.load("smoke")
+    assert profile.load("smoke", only=["vae"]).sha256 != whole.sha256
+    assert profile.load("smoke").sha256 == whole.sha256
+
+
+def test_a_folder_does_not_hide_a_shipped_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smoke").mkdir()
+    assert profile.load("smoke").official
 
 
 @pytest.mark.parametrize("value", [["--compile"], ["--compile", "true"], ["--compile=default"]])

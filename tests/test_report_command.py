@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from conftest import keep_results, keep_run, make_result, make_run, make_task
 
 from benchsuite import cli
 from benchsuite.report.summary import read_summary
+from benchsuite.rundir import LOCK
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -142,8 +144,12 @@ def test_a_summary_stands_for_its_folder(call: Call, tmp_path: Path) -> None:
     keep_run(folder, [*results, make_result("x", status="killed", rates=())])
     assert call("summary", folder, "-o", file)[0] == 0
     assert read_summary(file).jobs[0].perf == 102.0
-    from_folder, from_file = call("report", folder), call("report", file)
-    assert from_folder[1].splitlines()[1:] == from_file[1].splitlines()[1:]
+    from_folder, from_file = call("report", folder)[1].splitlines(), call("report", file)[1].splitlines()
+    logs = f"  All that the tasks printed: {folder / 'logs'}"
+    assert [line for line in from_folder[1:] if line != logs] == from_file[1:]
+    assert logs in from_folder
+    (folder / "logs").rmdir()
+    assert logs not in call("report", folder)[1]
     assert "Score ratio" in call("report", folder, "--compare", file)[1]
 
 
@@ -177,6 +183,41 @@ def test_an_output_that_cannot_write_a_sign_does_not_stop_it(tmp_path: Path) -> 
     done = subprocess.run(command, capture_output=True, env=environ, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"100.00" in done.stdout
+
+
+def test_a_run_in_progress_has_exit_status_0_with_a_figure_and_1_without(call: Call, tmp_path: Path) -> None:
+    tasks = [make_task(gpu=gpu) for gpu in range(2)]
+    keep_run(tmp_path / "some", [make_result()], tasks)
+    keep_run(tmp_path / "none", [], tasks)
+    for name, status in (("some", 0), ("none", 1)):
+        with (tmp_path / name / LOCK).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            code, out, err = call("report", tmp_path / name)
+            assert (code, err) == (status, "")
+            assert "UNFINISHED" in out
+            kept = json.loads(call("summary", tmp_path / name)[1])
+        (tmp_path / "kept.json").write_text(json.dumps(kept))
+        assert "UNFINISHED" in call("report", tmp_path / "kept.json")[1]
+        assert "UNFINISHED" not in call("report", tmp_path / name)[1]
+
+
+def test_a_printed_summary_does_not_steer_the_terminal(call: Call, tmp_path: Path) -> None:
+    name = "\x1b[2J\x9b31m\u202e\U000e0001\x7fé\n"
+    keep_results(tmp_path, [make_result(name)])
+    printed = call("summary", tmp_path)[1]
+    assert all(c.isprintable() for c in printed.replace("\n", ""))
+    assert json.loads(printed)["jobs"][0]["name"] == name
+    assert "é" in printed
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("command", ["report", "summary"])
+def test_a_full_disk_is_one_line(tmp_path: Path, command: str) -> None:
+    keep_results(tmp_path, [make_result()])
+    call = [sys.executable, "-W", "error", "-m", "benchsuite", command, str(tmp_path)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "benchsuite: output: no space left on device\n")
 
 
 @pytest.mark.parametrize("command", ["report", "summary"])

@@ -13,7 +13,7 @@ from benchsuite.errors import ProfileError
 from benchsuite.report.compare import Comparison, compare, find_base
 from benchsuite.report.load import load
 from benchsuite.report.summarise import summarise
-from benchsuite.report.summary import JobSummary, Summary, write_summary
+from benchsuite.report.summary import JobSummary, ProfileRef, Summary, write_summary
 from benchsuite.report.weights import Weights, weigh
 
 
@@ -21,8 +21,8 @@ def job(name: str, perf: float | None, adjusted: float | None = None, **fields: 
     return JobSummary(name=name, n=1, fail=perf is None, perf=perf, perf_adj=adjusted or perf or 0.0, **fields)
 
 
-def run(*jobs: JobSummary) -> Summary:
-    return Summary(source="run", jobs=jobs)
+def run(*jobs: JobSummary, profile: str = "suite", based_on: str | None = None) -> Summary:
+    return Summary(source="run", jobs=jobs, profile=ProfileRef(name=profile, based_on=based_on))
 
 
 def against(here: Summary, base: Summary, weights: dict[str, float] | None = None) -> Comparison:
@@ -88,6 +88,48 @@ def test_another_workload_is_named() -> None:
     here = run(job("a", 1, workload="1"), job("b", 1, workload="1"), job("c", 1))
     base = run(job("a", 1, workload="2"), job("b", 1, workload="1"), job("c", 1, workload="1"))
     assert [row.same_workload for row in against(here, base).jobs] == [False, True, None]
+    assert [row.unknown for row in against(here, base).jobs] == [None, None, "this run"]
+
+
+def test_another_workload_leaves_both_scores_and_has_no_ratio() -> None:
+    here = run(job("a", 100, workload="1"), job("b", 400, workload="2"))
+    found = against(here, run(job("a", 50, workload="1"), job("b", 1, workload="3")))
+    assert (found.scored, found.different, found.left_out, found.ratio) == (("a",), ("b",), (), pytest.approx(2))
+    assert (found.jobs[1].perf, found.jobs[1].base_perf) == (400, 1)
+    assert (found.jobs[1].ratio, found.jobs[1].ratio_adj) == (None, None)
+    nothing = against(run(here.jobs[1]), run(job("b", 1, workload="3")))
+    assert (nothing.score, nothing.base_score, nothing.ratio) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("here", "base", "same"),
+    [
+        (("standard", "standard"), ("standard", None), None),
+        (("tweaked", "standard"), ("standard", None), None),
+        (("mine", None), ("mine", None), None),
+        (("smoke", "smoke"), ("standard", None), False),
+        (("mine", None), ("standard", None), False),
+    ],
+)
+def test_an_unknown_workload_is_taken_for_the_same_only_within_a_profile(
+    here: tuple[str, str | None], base: tuple[str, str | None], same: bool | None
+) -> None:
+    known, unknown = job("a", 100, workload="1"), job("a", 50)
+    there = run(unknown, profile=base[0], based_on=base[1])
+    (row,) = against(run(known, profile=here[0], based_on=here[1]), there).jobs
+    assert (row.same_workload, row.ratio) == (same, 2.0 if same is None else None)
+    nameless = msgspec.structs.replace(there, profile=None)
+    assert against(run(known, profile=here[0]), nameless).jobs[0].same_workload is False
+    assert against(msgspec.structs.replace(nameless, jobs=(known,)), nameless).jobs[0].same_workload is False
+
+
+@pytest.mark.parametrize(("profile", "scored"), [("standard", 5), ("smoke", 0)])
+def test_the_shipped_baseline_compares_with_its_own_profile_only(profile: str, scored: int) -> None:
+    base = find_base("v100")
+    jobs = [job(name.name, 100, workload="known") for name in base.jobs]
+    found = against(run(*jobs, profile=profile, based_on=profile), base)
+    assert (len(found.scored), len(found.different)) == (scored, 5 - scored)
+    assert (found.ratio is None) is (scored == 0)
 
 
 def test_failures_of_the_base_count_too(tmp_path: Path) -> None:
@@ -100,5 +142,5 @@ def test_failures_of_the_base_count_too(tmp_path: Path) -> None:
 
 
 def test_an_unknown_base_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match="no such file, and no shipped file of baselines"):
+    with pytest.raises(ProfileError, match=r"no such file.* no shipped file of baselines"):
         find_base(str(tmp_path / "none.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from benchsuite.report.load import Loaded, load
 from benchsuite.report.score import score
 from benchsuite.report.summarise import summarise
 from benchsuite.report.weights import Weights, weigh
-from benchsuite.rundir import Attempt, RunDir
+from benchsuite.rundir import LOCK, Attempt, RunDir
 from benchsuite.schema import to_json
 from benchsuite.tasks import Job, Placement, Plan, RerunOf
 
@@ -127,6 +128,41 @@ def test_lost_tasks_cannot_be_retried_away(tmp_path: Path) -> None:
     assert states(load(tmp_path / "run")) == {"vae.J0.0": "lost"}
 
 
+def test_a_start_without_an_end_is_running_while_the_folder_is_locked(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = attempt_of(make_result(status="interrupted"), 1)
+    keep_run(folder, [first], [make_task(gpu=gpu) for gpu in range(4)])
+    note(folder, "vae.J0.0", 2, "start")
+    note(folder, "vae.J0.1", 1, "start")
+    note(folder, "vae.J0.2", 1, "start")
+    note(folder, "vae.J0.2", 1, "end", "killed")
+    ended = {"vae.J0.2": "lost", "vae.J0.3": "not run"}
+    with (folder / LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        loaded = load(folder)
+        assert loaded.in_progress
+        assert states(loaded) == {"vae.J0.0": "running", "vae.J0.1": "running", **ended}
+    loaded = load(folder)
+    assert not loaded.in_progress
+    assert states(loaded) == {"vae.J0.0": "interrupted", "vae.J0.1": "interrupted", **ended}
+
+
+def test_a_task_that_ends_while_it_is_read_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result and its end come after the attempts have been read."""
+    folder, read = tmp_path / "run", RunDir.attempts
+    keep_run(folder, [], [make_task()])
+    note(folder, "vae.J0.0", 1, "start")
+
+    def then_it_ends(rundir: RunDir) -> list[Attempt]:
+        lines = read(rundir)
+        (file,) = keep_results(folder, [make_result()])
+        note(folder, "vae.J0.0", 1, "end", "ok", file.name)
+        return lines
+
+    monkeypatch.setattr(RunDir, "attempts", then_it_ends)
+    assert states(load(folder)) == {"vae.J0.0": "ok"}
+
+
 def test_an_end_that_says_interrupted_is_no_failure(tmp_path: Path) -> None:
     keep_run(tmp_path / "run", [], [make_task()])
     note(tmp_path / "run", "vae.J0.0", 1, "start")
@@ -199,6 +235,7 @@ def test_damage_to_the_runs_own_files_is_survived(tmp_path: Path, name: str, con
 def test_ten_thousand_results_take_seconds(tmp_path: Path) -> None:
     """A tenth of them here, within a tenth of the time and some slack for a loaded machine."""
     tasks = [make_task(repeat=repeat, gpu=gpu) for repeat in range(125) for gpu in range(8)]
+    (tmp_path / "run").mkdir()
     RunDir.create(tmp_path / "run", make_run(8), Plan(tasks=tuple(tasks)))
     for task in tasks:
         (tmp_path / "run" / f"{task.id}.json").write_bytes(to_json(make_result(task=task)))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 from conftest import keep_results, keep_run, make_result, make_run, make_task
 from rich.console import Console
 
-from benchsuite.records import Code, Failure, ProfileUsed, Result
+from benchsuite.records import Code, Failure, Measurement, ProfileUsed, Result
 from benchsuite.report.compare import compare
 from benchsuite.report.figures import number, one_line, ratio
 from benchsuite.report.load import load
@@ -20,17 +23,23 @@ from benchsuite.report.score import score
 from benchsuite.report.summarise import summarise
 from benchsuite.report.summary import Summary
 from benchsuite.report.weights import Weights, weigh
+from benchsuite.report.words import figure as words_of
+from benchsuite.rundir import LOCK, Attempt, RunDir
 from benchsuite.tasks import RerunOf
 
 
 def text_of(
-    summary: Summary, weights: dict[str, float] | None = None, base: Summary | None = None, width: int = 120
+    summary: Summary,
+    weights: dict[str, float] | None = None,
+    base: Summary | None = None,
+    width: int = 120,
+    title: str = "base",
 ) -> str:
     laid = weigh(Weights(weights, "w.json", "b" * 64), summary)
-    comparison = compare(summary, base, laid, "base") if base else None
+    comparison = compare(summary, base, laid, title) if base else None
     out = io.StringIO()
     console = Console(file=out, width=width, markup=False, emoji=False, highlight=False)
-    render(Report("run", summary, score(summary, laid), comparison), console)
+    render(Report(title, summary, score(summary, laid), comparison), console)
     return out.getvalue()
 
 
@@ -46,6 +55,14 @@ def line_of(text: str, start: str) -> list[str]:
 
 def words(line: str) -> list[str]:
     return line.split()
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """As while a run is going on in a folder."""
+    with (folder / LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def test_a_row_and_its_figures(tmp_path: Path) -> None:
@@ -130,16 +147,39 @@ def test_reruns_are_shown_beside_the_original(tmp_path: Path) -> None:
 
 def test_a_comparison(tmp_path: Path) -> None:
     summary = summary_for(tmp_path, make_result(), make_result("mine"))
-    jobs = (msgspec.structs.replace(summary.jobs[0], perf=80.0, perf_adj=50.0, workload="other"),)
+    jobs = (msgspec.structs.replace(summary.jobs[0], perf=80.0, perf_adj=50.0),)
     base = msgspec.structs.replace(summary, jobs=jobs, provenance="measured with care", source="old")
     text = text_of(summary, base=base)
     section = text.partition("Against base")[2]
     assert line_of(section, "vae ") == words("vae 100.00 80.00 1.25 100.00 50.00 2.00")
-    assert "Not the same workload: vae" in text
+    assert "Not the same workload" not in text
     assert "Only in this run: mine" in text
     assert "old; hostA: 2 x NVIDIA Test" in text
     assert "measured with care" in text
     assert "2.00   100.00 / 50.00, over 1 common job" in " ".join(text.split("Score ratio")[1].splitlines()[0:1])
+
+
+def test_unlike_workloads_are_not_compared(tmp_path: Path) -> None:
+    summary = summary_for(tmp_path, make_result(), make_result("x"), make_result("y"))
+    jobs = [msgspec.structs.replace(job, perf=10.0, perf_adj=10.0) for job in summary.jobs]
+    x_other, y_other = (msgspec.structs.replace(job, workload="other") for job in jobs[1:])
+    text = text_of(summary, base=msgspec.structs.replace(summary, jobs=(jobs[0], x_other, y_other)), width=160)
+    section = text.partition("Against base")[2]
+    assert line_of(section, "x ") == words("x 100.00 10.00 n/a 100.00 10.00 n/a")
+    assert "Not the same workload, left out of both scores: x, y\n" in section
+    assert line_of(text, "Score ratio")[2:] == words("10.00 100.00 / 10.00, over 1 common job; left out: x, y")
+    nothing = text_of(summary, base=msgspec.structs.replace(summary, jobs=(x_other, y_other)))
+    assert "no ratio: no weighed job has the same workload and a throughput on both sides" in nothing
+    assert "Score ratio" not in nothing
+
+
+def test_an_unknown_workload_of_the_base_is_told(tmp_path: Path) -> None:
+    summary = summary_for(tmp_path, make_result())
+    (job,) = summary.jobs
+    base = msgspec.structs.replace(summary, jobs=(msgspec.structs.replace(job, workload=None),))
+    text = text_of(summary, base=base)
+    assert "The workload of the base is not known, taken to be the same by profile and name: vae\n" in text
+    assert line_of(text, "Score ratio")[2] == "1.00"
 
 
 def test_what_stands_beside_the_score(tmp_path: Path) -> None:
@@ -173,6 +213,151 @@ def test_without_a_plan_it_says_so(tmp_path: Path) -> None:
     text = text_of(summarise(load(tmp_path)))
     assert "no plan.json: n counts the results found, lost tasks are not seen; 1 file could not be used" in text
     assert "every job weighs 1 (no weights are shipped for this profile)" in text
+
+
+POISON = "\x1b[2J\x1b]0;x\x07\r\n\x9b31m\u202eScore          999"
+
+
+def poisoned(value: Any) -> Any:
+    """The same content, every text of which begins and ends with what a terminal, or a reader, would fall for."""
+    if isinstance(value, dict):
+        return {f"{key}{POISON}" if " " in key else key: poisoned(of) for key, of in value.items()}
+    if isinstance(value, list):
+        return [poisoned(of) for of in value]
+    return f"{POISON}{value}{POISON}" if isinstance(value, str) and value not in ("summary", "ok") else value
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_no_control_character_of_a_file_gets_through(tmp_path: Path, width: int) -> None:
+    folder = tmp_path / "run"
+    oom = Failure(kind="oom", message="no memory")
+    results = [make_result(), make_result("x", status="oom", error=oom), make_result("y", rates=[60, 140] * 15)]
+    keep_run(folder, results, run=make_run(2, code=Code(version="0.1.0", commit="d" * 40)))
+    rerun = make_task(rerun_of=RerunOf(result="elsewhere.json", changes=("a -> b",)))
+    keep_results(folder, [make_result(task=rerun), make_result(task=rerun, status="oom", error=oom)])
+    (folder / "bad.json").write_bytes(b"[]")
+    clean = msgspec.structs.replace(summarise(load(folder)), provenance="measured")
+    summary = msgspec.convert(poisoned(msgspec.to_builtins(clean)), Summary)
+    jobs = [msgspec.structs.replace(job, excluded=POISON, workload=None) for job in summary.jobs[:1]]
+    jobs += [msgspec.structs.replace(job, name=f"theirs{POISON}") for job in summary.jobs[1:]]
+    for base in (summary, msgspec.structs.replace(summary, jobs=tuple(jobs))):
+        for shown in (summary, msgspec.structs.replace(summary, machine=None, in_progress=True)):
+            text = text_of(shown, {f"missing{POISON}": 1.0, f"scaling.9{POISON}": 1.0}, base, width, POISON)
+            assert all(c.isprintable() for c in text.replace("\n", ""))
+
+
+def test_a_result_cannot_forge_a_line_or_steer_the_terminal(tmp_path: Path) -> None:
+    evil = "\x1b[2Jvae\nScore  999"
+    result = make_result(evil, host=evil)
+    (stream,) = result.measurement.streams
+    streams = Measurement(streams=(msgspec.structs.replace(stream, unit=evil),))
+    error = Failure(kind="x", message=evil)
+    failed = make_result("x", gpu=1, host=evil, status="failed", error=error, rates=())
+    keep_results(tmp_path, [msgspec.structs.replace(result, measurement=streams), failed])
+    summary = summarise(load(tmp_path))
+    text = text_of(summary, base=summary, width=200)
+    assert all(c.isprintable() for c in text.replace("\n", ""))
+    assert text.count("[2Jvae") >= 6
+    assert not any(line.strip().startswith("Score  999") for line in text.splitlines())
+    failure = words_of(msgspec.structs.replace(failed, error=error))
+    assert (failure, words_of(result).count("\n")) == ("[2Jvae", 0)
+    assert words_of(msgspec.structs.replace(result, measurement=streams)).startswith("100.00 [2Jvae/s (18 slices")
+
+
+def going_on(folder: Path) -> Summary:
+    """Of six tasks two are ok, one failed, two are running and one has not begun."""
+    tasks = [make_task(repeat=repeat, gpu=gpu) for repeat in range(3) for gpu in range(2)]
+    results = [make_result(task=tasks[0]), make_result(task=tasks[1], status="oom", rates=())]
+    keep_run(folder, [*results, make_result(task=tasks[2])], tasks)
+    for task in tasks[3:5]:
+        RunDir(folder).note_attempt(Attempt(event="start", task=task.id, attempt=1, at=""))
+    with held(folder):
+        return summarise(load(folder))
+
+
+def test_a_run_in_progress(tmp_path: Path) -> None:
+    text = text_of(going_on(tmp_path / "run"))
+    assert line_of(text, "job ")[:5] == words("job n fail to run")
+    assert line_of(text, "vae ")[:8] == words("vae 6 1 3 100.00 image/s 0.0 66.67")
+    assert "In progress: 3 of 6 tasks still to run. Running now: vae.J1.1 on GPU 1; vae.J2.0 on GPU 0.\n" in text
+    assert line_of(text, "Score  ")[1:3] == ["66.67", "INCOMPLETE"]
+    assert "in progress: 3 of 6 tasks still to run" in text.partition("Incomplete")[2]
+    assert line_of(text, "Failure rate")[2:] == words("33.3 % UNFINISHED so far (3 of 6 ended): 1 not ok")
+    section = text.partition("Not ok ")[2].partition("Score ")[0]
+    assert section.count("vae.J") == 1
+    for never in ("interrupted", "PASS", "FAIL", "not run"):
+        assert never not in text
+    assert "its run is still in progress" in text_of(going_on(tmp_path / "a"), base=going_on(tmp_path / "b"))
+
+
+def test_the_same_run_after_it_was_cut_off(tmp_path: Path) -> None:
+    going_on(tmp_path / "run")
+    text = text_of(summarise(load(tmp_path / "run")))
+    assert "to run" not in line_of(text, "job ")
+    assert line_of(text, "vae ")[:3] == words("vae 6 4")
+    assert "interrupted  vae.J1.1 J2.0" in text
+    assert line_of(text, "Failure rate")[4] == "FAIL"
+    assert "n progress" not in text
+
+
+def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    keep_run(tmp_path / "run", [], [make_task(gpu=gpu) for gpu in range(12)])
+    for gpu in range(10):
+        RunDir(tmp_path / "run").note_attempt(Attempt(event="start", task=f"vae.J0.{gpu}", attempt=1, at=""))
+    with held(tmp_path / "run"):
+        text = text_of(summarise(load(tmp_path / "run")), width=300)
+    assert "vae.J0.7 on GPU 7 and 2 more." in text
+    assert line_of(text, "Failure rate")[2:] == words("n/a UNFINISHED so far (0 of 12 ended): 0 not ok")
+    assert "no score: no weighed job has a throughput" in text
+    assert "Not ok" not in text
+    assert line_of(text, "vae ")[:8] == words("vae 12 0 12 n/a n/a n/a n/a")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tasks", "told"),
+    [
+        ((0,), 1, "throughputs of all tasks of a wave added up (1 GPU)"),
+        ((0, 1), 2, "throughputs of all tasks of a wave added up (2 GPUs)"),
+        ((None,), 1, None),
+        ((None, None), 2, "throughputs of all tasks of a wave added up (no GPU)"),
+    ],
+)
+def test_a_machine_score_only_where_there_is_something_to_add_up(
+    tmp_path: Path, gpus: tuple[int | None, ...], tasks: int, told: str | None
+) -> None:
+    """On the CPU two results of one wave are copies."""
+    keep_results(tmp_path, [make_result(gpu=gpu) for gpu in gpus])
+    text = text_of(summarise(load(tmp_path)))
+    if told is None:
+        assert "Machine score" not in text
+    else:
+        assert line_of(text, "Machine score") == words(f"Machine score {100 * tasks}.00 {told}")
+
+
+def test_columns_go_whole_and_names_never(tmp_path: Path) -> None:
+    names = ("toy_reg", "convnet_fp16", "translator")
+    results = [make_result(name, rates=[999_998.0] * 30, repeat=r) for r in range(3) for name in names]
+    failed = make_result("x_with_a_long_name", status="oom", rates=())
+    summary = summary_for(tmp_path, *results, failed)
+    heads = {}
+    for width in (40, 60, 80, 120):
+        text = text_of(summary, base=summary, width=width)
+        table, _, section = text.partition("Against")
+        assert max(len(line) for line in text.splitlines()) <= width
+        heads[width] = line_of(table, "job ")
+        for name in names:
+            assert line_of(table, f"{name} ")[:3] == [name, "3", "0"]
+            assert "999,998.00" in line_of(table, f"{name} ")
+            assert "1.00" in line_of(section, f"{name} ")
+        assert line_of(table, "x_with_a_long_name ")[1:3] == ["1", "1"]
+        if width > 40:
+            assert line_of(text, "oom ")[1] == "x_with_a_long_name.J0.0"
+    assert heads[40] == words("job n fail perf")
+    assert heads[60] == words("job n fail perf unit std% perf_adj")
+    assert heads[80] == words("job n fail perf unit std% perf_adj 95 % weight")
+    assert heads[120] == [*heads[80], "slices", "seconds"]
+    assert "Not shown for want of width" not in text
+    assert "Not shown for want of width: unit, std%" in text_of(summary, width=40).replace("\n", " ")
 
 
 @pytest.mark.parametrize("width", [80, 120])

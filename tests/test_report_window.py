@@ -85,6 +85,10 @@ def test_hold_slices_neither_count_nor_move_the_end() -> None:
     measured = make_slices(WARM_UP)
     held = tuple(Slice(start_s=12 + i * 0.5, end_s=12.5 + i * 0.5, steps=1, items=500, phase="hold") for i in range(20))
     assert window_of(measured + held) == window_of(measured)
+    # They may as well be one, of any length, also if it began while the last slice was being closed.
+    for start_s, end_s in ((12, 300), (12, 12.01), (11.9, 13)):
+        one = Slice(start_s=start_s, end_s=end_s, steps=20, items=10_000, phase="hold")
+        assert window_of((*measured, one)) == window_of(measured)
 
 
 def test_no_items_is_a_perf_of_zero() -> None:

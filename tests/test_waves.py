@@ -72,7 +72,8 @@ def test_they_begin_together_and_a_task_that_is_done_holds(tmp_path: Path, monke
     held = [s for s in quick.slices if s.phase == "hold"]
     measured = [s for s in quick.slices if s.phase == "measure"]
     assert measured[-1].end_s == pytest.approx(1.0, abs=0.3), "its second slice passes 0.6 s"
-    assert len(held) >= 2
+    assert len(held) == 1, "hold is kept as one slice"
+    assert held[0].elapsed_s > 1.0
     assert quick.origin_s + held[-1].end_s >= slow.origin_s + slow.slices[-1].end_s - 0.7
     phases = [s.phase for s in slow.slices]
     assert phases.count("hold") <= 2, "the last to be done holds only until it hears of it"
@@ -103,6 +104,17 @@ def test_one_that_is_late_keeps_the_others_waiting_only_so_long(
     assert behind.go_s > early.go_s + 1.0, "it goes as soon as it is ready"
     assert behind.go_s - behind.ready_s < 0.5
     assert {r.status for r in found.values()} == {"ok"}
+
+
+@pytest.mark.parametrize("hangs", [{"start_s": 60.0}, {"kind": "hang", "after_s": 1.0}])
+def test_one_that_hangs_takes_no_healthy_neighbour_with_it(
+    hangs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = {"timeout_s": 5.0, "min_time_s": 1.2}
+    found = side_by_side(tmp_path, monkeypatch, sick={"params": hangs, **limit}, healthy=limit)
+    assert {name: r.status for name, r in found.items()} == {"sick": "timeout", "healthy": "ok"}
+    measured = [s for s in found["healthy"].measurement.streams[0].slices if s.phase == "measure"]
+    assert sum(s.elapsed_s for s in measured) >= 1.2
 
 
 def test_a_task_alone_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,8 @@ def command(
     from benchsuite.plan import make_plan
     from benchsuite.rundir import planned_repeats
 
+    if out == "":
+        raise UsageError("-o: name a folder")
     if out and out.endswith(".json"):
         raise UsageError(f"-o {out}: 'jobs' writes a file for each task; name a folder")
     chosen = profiles.load(profile, only=only, exclude=exclude, overrides=Overrides.parse(changes))
@@ -95,7 +97,7 @@ def _run(plan: Plan, used: ProfileUsed, machine: Machine, out: str | None, resum
     from benchsuite.launch.resume import Resumed
     from benchsuite.records import Result
     from benchsuite.report.words import figure
-    from benchsuite.rundir import default_out
+    from benchsuite.rundir import new_default_out
     from benchsuite.schema import to_json
 
     def print_line(result: Result) -> None:
@@ -112,7 +114,7 @@ def _run(plan: Plan, used: ProfileUsed, machine: Machine, out: str | None, resum
             click.echo(line, err=True)
         return progress
 
-    folder = Path(out) if out else default_out(used.name, os.environ, datetime.now())
+    folder = Path(out) if out else new_default_out(used.name, os.environ, datetime.now())
     with tempfile.TemporaryDirectory(prefix="benchsuite-") if streamed else nullcontext(str(folder)) as place:
         try:
             if resume:
@@ -130,9 +132,9 @@ def _close(progress: Progress, total: int, folder: Path | None) -> int:
     counts = progress.counts
     idle = counts["skipped"] + counts["interrupted"] + total - counts.total()
     failed = total - counts["ok"] - idle
-    words = [f"{counts['ok']} passed", f"{failed} failed", f"{idle} not run"]
+    words = [f"{counts['ok'] - progress.thin} passed", f"{failed} failed", f"{idle} not run"]
     if progress.thin:
-        words.append(f"{progress.thin} of the passed too short for a figure")
+        words.append(f"{progress.thin} too short for a figure, which the report counts as failed")
     earlier = f" ({len(progress.settled)} of them before)" if progress.settled else ""
     click.echo(f"{total} tasks{earlier}: {', '.join(words)}.", err=True)
     if folder:

@@ -23,9 +23,8 @@ def _models() -> None:
             if line:
                 click.echo(f"    {line}")
         for parameter, declared in model.parameters.items():
-            kind = getattr(declared.type, "__name__", None) or str(declared.type).replace("typing.", "")
             fusible = "  (may differ within a fused array)" if declared.fusible else ""
-            click.echo(f"      --{parameter.replace('_', '-')} {kind} = {declared.default!r}{fusible}")
+            click.echo(f"      --{parameter.replace('_', '-')} {declared.words} = {declared.default!r}{fusible}")
         click.echo()
 
 

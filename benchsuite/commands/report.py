@@ -20,7 +20,7 @@ _PIPE_WIDTH = 120
 def command(out: Path | None, weights: str | None, compare: str | None) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
-    Can be used at any time, also while a run is going on. Exit status 1: no task is ok.
+    Can be used at any time, also while a run is going on. Exit status 1: no task is ok (yet).
     """
     from rich.console import Console
 
@@ -40,5 +40,6 @@ def command(out: Path | None, weights: str | None, compare: str | None) -> int:
         sys.stdout.reconfigure(errors="replace")
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     console = Console(width=width, markup=False, emoji=False, highlight=False)
-    render.render(render.Report(str(out), summary, score(summary, laid), comparison), console)
+    logs = str(out / "logs") if (out / "logs").is_dir() else None
+    render.render(render.Report(str(out), summary, score(summary, laid), comparison, logs), console)
     return 0 if summary.any_ok else 1

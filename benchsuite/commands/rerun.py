@@ -10,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from benchsuite.records import Machine, Result
-    from benchsuite.tasks import Gpu, Task
+    from benchsuite.tasks import Gpu, Job, Task
 
 
 @click.command(epilog="After -- come changes: job fields and the model's parameters; each is listed.")
@@ -30,8 +30,10 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
     from benchsuite.rundir import read_record
     from benchsuite.schema import to_json
 
-    path = Path(result)
+    path = Path(result).absolute()
+    out = str(Path(out).absolute()) if out and out != "-" else out
     original = read_record(path, Result)
+    _go_to(original)
     machine = host.describe(os.environ)
     task = _again(original, path, machine, changes)
     target = Path(out) if out and out != "-" else None
@@ -46,13 +48,19 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
         target = path.parent
         check_file(target / ".rerun.json")
     used = ProfileUsed(name=task.profile, path=str(path), sha256="", text="", official=False)
-    again = run_single(task, used, machine, os.environ, figure)
+    again, status = run_single(task, used, machine, os.environ, figure)
     if target is None:
         click.echo(to_json(again, indent=2), nl=False)
     else:
         click.echo(f"Result: {keep(again, target)}", err=True)
     _beside(original, again)
-    return {"ok": 0, "skipped": 3, "interrupted": 130}.get(again.status, 1)
+    return status
+
+
+def _go_to(original: Result) -> None:
+    """An entry of the user's own is looked for where it was."""
+    if original.task.job.entry and original.task.cwd and Path(original.task.cwd).is_dir():
+        os.chdir(original.task.cwd)
 
 
 def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, ...]) -> Task:
@@ -61,7 +69,6 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
 
     from benchsuite import profile as profiles
     from benchsuite.errors import UsageError
-    from benchsuite.host import machine as host
     from benchsuite.overrides import Overrides
     from benchsuite.plan import missing_packages, task_environ
     from benchsuite.tasks import RerunOf
@@ -70,24 +77,13 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     raw = {k: v for k, v in msgspec.to_builtins(old.job).items() if k != "name"}
     job = profiles.resolve(old.job.name, raw, str(path), Overrides.parse(changes))
     altered = tuple(profiles.job_changes(old.job, job))
-    for change in altered:
-        click.echo(f"changed: {change}", err=True)
-    gpus, why_not = host.visible(machine.gpus, os.environ)
-    if job.placement.devices == "none" or not old.gpus:
-        placed: tuple[Gpu, ...] = ()
-    else:
-        wanted = old.gpus[0]
-        same = [g for g in gpus if g.uuid == wanted.uuid]
-        placed = tuple(same or [g for g in gpus if g.visible_index == wanted.visible_index])
-        if not placed:
-            reason = machine.gpu_note or why_not or f"only {len(gpus)} GPUs are visible"
-            raise UsageError(f"{path}: its GPU {wanted.visible_index} ({wanted.name}) is not here: {reason}")
-        if not same:
-            message = f"its GPU {wanted.uuid} ({wanted.name}) is not here; using visible GPU {placed[0].visible_index}"
-            click.echo(f"note: {message}, {placed[0].uuid} ({placed[0].name})", err=True)
-            altered = (*altered, f"gpu {wanted.uuid} -> {placed[0].uuid}")
+    placed, note = _place(old, job, path, machine)
+    if note:
+        altered = (*altered, note)
     if old.data_root and not Path(old.data_root).is_dir():
         raise UsageError(f"{path}: its data folder {old.data_root} is not here; bring it back, or link it there")
+    for change in profiles.job_changes(old.job, job):
+        click.echo(f"changed: {change}", err=True)
     environ = {k: v for k, v in old.environ.items() if k not in old.job.env}
     return msgspec.structs.replace(
         old,
@@ -97,6 +93,33 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
         skip=missing_packages(job),
         rerun_of=RerunOf(result=path.name, changes=altered),
     )
+
+
+def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[tuple[Gpu, ...], str | None]:
+    """Where a task goes again: its own GPU, else the one in its place, which is said and returned as a change."""
+    from benchsuite.errors import UsageError
+    from benchsuite.host import machine as host
+    from benchsuite.plan import places
+
+    gpus, why_not = host.visible(machine.gpus, os.environ)
+    if job.placement != old.job.placement:
+        placed, skip = next(places(job, gpus))
+        if skip:
+            raise UsageError(f"{path}: {skip}")
+        return placed, None
+    if job.placement.devices == "none" or not old.gpus:
+        return (), None
+    wanted = old.gpus[0]
+    same = [g for g in gpus if g.uuid == wanted.uuid]
+    other = [g for g in gpus if g.visible_index == wanted.visible_index]
+    if same:
+        return (same[0],), None
+    if not other:
+        reason = machine.gpu_note or why_not or f"only {len(gpus)} GPUs are visible"
+        raise UsageError(f"{path}: its GPU {wanted.visible_index} ({wanted.name}) is not here: {reason}")
+    instead = f"using visible GPU {other[0].visible_index}, {other[0].uuid} ({other[0].name})"
+    click.echo(f"note: its GPU {wanted.uuid} ({wanted.name}) is not here; {instead}", err=True)
+    return (other[0],), f"gpu {wanted.uuid} -> {other[0].uuid}"
 
 
 def _beside(original: Result, again: Result) -> None:

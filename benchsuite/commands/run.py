@@ -36,9 +36,9 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
         check_file(target)
     folder = target if target and target.suffix != ".json" else None
     used = ProfileUsed(name="run", path="", sha256="", text="", official=False)
-    result = run_single(task, used, machine, os.environ, figure, folder)
+    result, status = run_single(task, used, machine, os.environ, figure, folder)
     if target is None:
         click.echo(to_json(result, indent=2), nl=False)
     elif folder is None:
         keep(result, target)
-    return {"ok": 0, "skipped": 3, "interrupted": 130}.get(result.status, 1)
+    return status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -14,13 +15,19 @@ import click
 def command(out: Path | None, output: str) -> None:
     """Write a summary (JSON) of OUT, a results folder (default: the newest)."""
     from benchsuite import rundir
+    from benchsuite.errors import one_line
     from benchsuite.report.summarise import summary_of
     from benchsuite.report.summary import write_summary
     from benchsuite.schema import to_json
 
     summary = summary_of(out or rundir.newest_run(os.environ))
     if output == "-":
-        click.echo(to_json(summary, indent=2), nl=False)
+        click.echo(_escaped(to_json(summary, indent=2).decode()), nl=False)
     else:
         write_summary(Path(output), summary)
-        click.echo(f"benchsuite: summary written to {output}", err=True)
+        click.echo(f"benchsuite: summary written to {one_line(output)}", err=True)
+
+
+def _escaped(text: str) -> str:
+    """JSON that means the same and is safe on a terminal: JSON itself lets control characters beyond ASCII pass."""
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 
 from benchsuite import __version__
-from benchsuite.host import nvml
+from benchsuite.host import cuda_order, nvml
 from benchsuite.records import Code, Machine
 from benchsuite.tasks import Gpu
 
@@ -48,14 +48,23 @@ def visible(present: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[list[Gp
     """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order, counted from 0; all in PCI order where it is unset.
 
     As CUDA does, the list ends at the first entry that names no GPU; the reason returned then names that entry. A UUID
-    may be cut short if it stays unique. Numbers mean PCI order, which children are given too.
+    may be cut short if it stays unique. Numbers mean PCI order, which children are given too, unless the user chose
+    CUDA's own order for unlike GPUs: then CUDA is asked.
     """
     wanted = environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
         return [msgspec.structs.replace(g, visible_index=i) for i, g in enumerate(present)], None
+    entries = [part.strip() for part in wanted.split(",")]
+    numbers = {g.nvml_index: g for g in present}
+    if cuda_order.differs(present, environ) and any(entry.isdecimal() for entry in entries):
+        asked = cuda_order.numbered(present, environ)
+        if isinstance(asked, str):
+            remedy = "name the GPUs by UUID, or unset CUDA_DEVICE_ORDER"
+            return [], f"CUDA_VISIBLE_DEVICES={wanted!r} numbers the GPUs in CUDA's own order, but {asked}; {remedy}"
+        numbers = asked
     chosen: list[Gpu] = []
-    for entry in (part.strip() for part in wanted.split(",")):
-        matches = [g for g in present if _names(entry, g)]
+    for entry in entries:
+        matches = _named(entry, present, numbers)
         if len(matches) != 1 or matches[0] in chosen:
             reason = f"CUDA_VISIBLE_DEVICES={wanted!r} "
             reason += f"names no GPU of this machine at {entry!r}" if entry else "hides all GPUs"
@@ -68,10 +77,10 @@ def _numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
     return [msgspec.structs.replace(g, visible_index=i) for i, g in enumerate(gpus)]
 
 
-def _names(entry: str, gpu: Gpu) -> bool:
+def _named(entry: str, present: Sequence[Gpu], numbers: Mapping[int, Gpu]) -> list[Gpu]:
     if entry.isdecimal():
-        return gpu.nvml_index == int(entry)
-    return entry.startswith("GPU-") and gpu.uuid.startswith(entry)
+        return [numbers[int(entry)]] if int(entry) in numbers else []
+    return [g for g in present if entry.startswith("GPU-") and g.uuid.startswith(entry)]
 
 
 def facts_sha256(machine: Machine) -> str:
@@ -93,7 +102,7 @@ def code() -> Code:
     if not (root / ".git").exists():
         return Code(version=__version__)
     commit = _git(root, "rev-parse", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    changed = _git(root, "status", "--porcelain", "--", "benchsuite", "profiles", "weights")
     return Code(version=__version__, commit=commit or None, dirty=None if changed is None else bool(changed))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -26,16 +28,58 @@ def _words(error: Exception) -> str:
     return str(error).strip().lower() or type(error).__name__
 
 
-def query(function: str, *arguments: Any) -> Any:
-    """NVML's answer as plain text or number, or None where the device or the driver does not give it."""
+@dataclass(frozen=True)
+class Absent:
+    """Why there is no answer; `lost` if the device is gone and need not be asked again."""
+
+    reason: str
+    lost: bool = False
+
+
+def ask(function: str, *arguments: Any) -> Any:
+    """NVML's answer as plain text, number or structure, or `Absent`."""
     call: Callable[..., Any] | None = getattr(pynvml, function, None)
-    if call is None or start() is not None:
-        return None
+    if call is None:
+        return Absent(f"this nvidia-ml-py has no {function}")
+    if reason := start():
+        return Absent(reason)
     try:
         answer = call(*arguments)
-    except pynvml.NVMLError:
-        return None
+    except pynvml.NVMLError as error:
+        gone = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_GPU_NOT_FOUND, pynvml.NVML_ERROR_RESET_REQUIRED)
+        return Absent(_words(error), lost=error.value in gone)
+    except pynvml.NVMLLibraryMismatchError:
+        return Absent("the driver is older than nvidia-ml-py needs for this")
     return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def query(function: str, *arguments: Any) -> Any:
+    """As `ask`, with None where the device or the driver does not give it."""
+    answer = ask(function, *arguments)
+    return None if isinstance(answer, Absent) else answer
+
+
+def constant(name: str) -> int:
+    """One of NVML's numbers by its name in `nvml.h`."""
+    return int(getattr(pynvml, name))
+
+
+def gpm_metrics(before: Any, after: Any, metrics: Sequence[int]) -> list[float] | Absent:
+    """GPM's metrics between two samples, in the order asked for; NaN where the device does not give one.
+
+    Source: `nvmlGpmMetricsGet` in nvml.h; each metric has a return code of its own.
+    """
+    wanted = pynvml.c_nvmlGpmMetricsGet_t()
+    wanted.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+    wanted.numMetrics = len(metrics)
+    wanted.sample1, wanted.sample2 = before, after
+    for place, metric in enumerate(metrics):
+        wanted.metrics[place].metricId = metric
+    answer = ask("nvmlGpmMetricsGet", wanted)
+    if isinstance(answer, Absent):
+        return answer
+    found = [answer.metrics[place] for place in range(len(metrics))]
+    return [float(m.value) if m.nvmlReturn == pynvml.NVML_SUCCESS else math.nan for m in found]
 
 
 def driver() -> str | None:

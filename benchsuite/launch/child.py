@@ -8,16 +8,19 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
-
-import psutil
 
 from benchsuite.errors import OutputError
 from benchsuite.events import Assignment, End, Event, EventReader, Raised, Ready, SliceClosed
 from benchsuite.launch import process
-from benchsuite.rundir import RunDir, recorded_environ, write_new
+from benchsuite.rundir import RunDir, slug
 from benchsuite.schema import to_json
-from benchsuite.tasks import Task
+from benchsuite.tasks import Task, recorded_environ
+from benchsuite.writing import write_new
+
+# Without it `-m` looks for benchsuite in the current folder first: another checkout there would run under our name.
+_SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
 
 
 @dataclass
@@ -77,16 +80,17 @@ class Child:
         try:
             write_new(file, to_json(assignment, indent=2))
             return process.start(
-                [sys.executable, "-m", "benchsuite.worker", str(file)],
+                [sys.executable, *_SAFE_PATH, "-m", "benchsuite.worker", str(file)],
                 environ=child_environ(task, environ),
-                mark=f"{os.getpid()}.{task.id}.{self.attempt}.{time.monotonic_ns()}",
+                mark=f"{os.getpid()}.{slug(task.id)}.{self.attempt}.{time.monotonic_ns()}",
                 out=rundir.log(task, self.attempt, "out"),
                 err=self.err,
                 pass_fds=(control,),
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: what this locale cannot hand to a child
             os.close(self._say_fd)
-            raise OutputError(f"{error.filename or file}: cannot start a task: {error.strerror}") from None
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise OutputError(f"{file}: cannot start a task: {why}") from None
 
     def look(self) -> int | None:
         """Take in new events; the exit code once the worker is gone and all it said is read."""
@@ -115,15 +119,18 @@ class Child:
         os.close(self._say_fd)
 
 
+def _own_path() -> list[str]:
+    """Where a child finds this package, if it is run from a checkout without being installed."""
+    try:
+        metadata.version("benchsuite")
+    except metadata.PackageNotFoundError:
+        return [str(Path(__file__).resolve().parents[2])]
+    return []
+
+
 def child_environ(task: Task, environ: Mapping[str, str]) -> dict[str, str]:
     """The parent's environment with exactly the recorded variables of the task in place of today's."""
     today = recorded_environ(environ)
-    return {**{k: v for k, v in environ.items() if k not in today}, "PYTHONUNBUFFERED": "1", **task.environ}
-
-
-def pid_started(pid: int) -> float | None:
-    """When a process began, in seconds since the epoch: with its pid, its identity."""
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return None
+    wanted = {**{k: v for k, v in environ.items() if k not in today}, "PYTHONUNBUFFERED": "1", **task.environ}
+    paths = [*filter(None, [wanted.get("PYTHONPATH")]), *_own_path()]
+    return {**wanted, "PYTHONPATH": os.pathsep.join(paths)} if paths else wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Literal
@@ -18,6 +19,7 @@ from benchsuite.records import (
     Machine,
     Measurement,
     Result,
+    Slice,
     Status,
     Stream,
     TaskMachine,
@@ -158,12 +160,14 @@ def _streams(seen: Seen) -> tuple[Stream, ...]:
     notes = seen.ready.notes
     if seen.damaged:
         notes = (*notes, f"{seen.damaged} damaged lines in the event file were passed over")
+    held = [s.slice for s in seen.slices if s.slice.phase == "hold"]
+    measured = [s for s in seen.slices if s.slice.phase == "measure"]
     stream = Stream(
         device=seen.ready.device,
         unit=seen.ready.unit,
         origin_s=seen.slices[0].origin_s if seen.slices else seen.ready.at_s,
-        slices=tuple(s.slice for s in seen.slices),
-        losses=tuple(s.loss for s in seen.slices),
+        slices=(*(s.slice for s in measured), *_joined(held)),
+        losses=tuple(s.loss for s in measured),
         warm_up=seen.ready.warm_up,
         stopped_by=seen.end.stopped_by if seen.end else None,
         peak_memory=seen.end.peak_memory if seen.end else None,
@@ -171,6 +175,20 @@ def _streams(seen: Seen) -> tuple[Stream, ...]:
         notes=notes,
     )
     return (stream,)
+
+
+def _joined(held: Sequence[Slice]) -> tuple[Slice, ...]:
+    """Hold as one slice: it counts for nothing, and must not make the result large."""
+    if not held:
+        return ()
+    whole = Slice(
+        start_s=held[0].start_s,
+        end_s=held[-1].end_s,
+        steps=sum(s.steps for s in held),
+        items=sum(s.items for s in held),
+        phase="hold",
+    )
+    return (whole,)
 
 
 def anchor(boot_id: str) -> Anchor:

@@ -11,12 +11,19 @@ from benchsuite.records import Failure
 from benchsuite.tasks import Job
 
 
-def prepare(job: Job, environ: Mapping[str, str], log: Path, interrupted: Callable[[], bool]) -> Failure | None:
+def prepare(
+    job: Job,
+    environ: Mapping[str, str],
+    log: Path,
+    interrupted: Callable[[], bool],
+    started: Callable[[process.Tree], None],
+) -> Failure | None:
     """Run a job's `prepare`; why the job may not start, or None.
 
     Args:
         log: the file that keeps the commands' output.
         interrupted: looked at while a command runs; True ends it.
+        started: told of each command's tree, so that a later run can find what a crash leaves of it.
     """
     commands = [job.prepare] if isinstance(job.prepare, str) else list(job.prepare)
     deadline = time.monotonic() + job.timeout_s
@@ -24,8 +31,9 @@ def prepare(job: Job, environ: Mapping[str, str], log: Path, interrupted: Callab
         shown = command if isinstance(command, str) else " ".join(command)
         try:
             tree = process.start(command, environ=environ, mark=f"prepare.{time.monotonic_ns()}", out=log, err=log)
-        except OSError as error:
-            return Failure(kind="prepare", message=f"prepare command {number + 1} '{shown}': {error.strerror or error}")
+        except (OSError, ValueError) as error:  # ValueError: what this locale cannot hand to a child
+            return Failure(kind="prepare", message=f"prepare command {number + 1} '{shown}': {error}")
+        started(tree)
         exit_code = _wait(tree, deadline, interrupted)
         if exit_code is None and not interrupted():
             message = f"prepare command {number + 1} '{shown}' did not end within {job.timeout_s:g} s"

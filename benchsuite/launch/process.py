@@ -52,9 +52,13 @@ class Tree:
         except (psutil.Error, OSError):
             return False
 
+    def terminate(self) -> None:
+        """SIGTERM to the whole tree, without waiting."""
+        _signal(self.members(), signal.SIGTERM)
+
     def stop(self, grace_s: float = GRACE_S) -> None:
         """SIGTERM to the whole tree, and SIGKILL to what is left after the grace; returns when nothing is left."""
-        _signal(self.members(), signal.SIGTERM)
+        self.terminate()
         self._wait_empty(grace_s)
         self.kill()
 

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from benchsuite.errors import one_line
 from benchsuite.launch.child import Child
 from benchsuite.launch.forecast import Forecast, in_words
 from benchsuite.records import Result
@@ -84,10 +85,10 @@ class Progress:
             self.problems.append(problem)
         style = _STYLES.get(result.status, "red")
         line = f"[{self.over}/{len(self.tasks)}] {task.job.name} on {task.device}, repeat {task.repeat}"
-        first = told.strip().splitlines()[0] if told.strip() else ""
-        self._console.print(f"{escape(line)}: [{style}]{result.status}[/{style}] {escape(first)}")
+        first = one_line(told.strip().splitlines()[0]) if told.strip() else ""
+        self._console.print(f"{escape(one_line(line))}: [{style}]{result.status}[/{style}] {escape(first)}")
         if problem:
-            self._console.print(escape(problem), style="red")
+            self._console.print(escape(one_line(problem)), style="red")
         if self._keep:
             self._keep(result)
 
@@ -99,15 +100,17 @@ class Progress:
         for child in children:
             unit = child.seen.ready.unit if child.seen.ready else "item"
             rate = _rate(child)
-            shown = f"{rate:,.0f} {unit}/s" if rate is not None else ""
+            shown = f"{_short(rate)} {one_line(unit)}/s" if rate is not None else ""
             table.add_row(
                 escape(child.task.job.name), child.task.device, _state(child), shown, _clock(left_s(child, now))
             )
         after = self.tasks[self.over + len(children) :]
-        running_s = max((left_s(c, now) or 0.0 for c in children), default=0.0)
-        least, most = self._forecast.bounds_s(after)
-        left = in_words((least + running_s, most + running_s))
-        table.caption = f"{self.over} of {len(self.tasks)} tasks done, {len(after)} waiting, {left} left"
+        begun = [left for c in children if (left := left_s(c, now)) is not None]
+        to_begin = [c.task for c in children if left_s(c, now) is None]
+        least, most = self._forecast.bounds_s([*to_begin, *after])
+        running_s = max(begun, default=0.0)
+        rest = in_words((least + running_s, most + running_s))
+        table.caption = f"{self.over} of {len(self.tasks)} tasks done, {len(after)} waiting, {rest} left"
         table.caption_justify = "left"
         return table
 
@@ -117,6 +120,10 @@ def _rate(child: Child) -> float | None:
         return None
     last = child.seen.slices[-1].slice
     return last.items / last.elapsed_s if last.elapsed_s > 0 else None
+
+
+def _short(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _state(child: Child) -> str:

@@ -21,9 +21,10 @@ from benchsuite.launch.process import MARK
 from benchsuite.plan import waves
 from benchsuite.profile import differences
 from benchsuite.records import Result, Run
-from benchsuite.rundir import Attempt, RunDir, replace, results, write_result
+from benchsuite.rundir import Attempt, RunDir, results, write_result
 from benchsuite.schema import to_json
 from benchsuite.tasks import Job, Plan, Task
+from benchsuite.writing import replace
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,8 @@ def check(at: Path, run: Run, before: Plan, now: Plan) -> Plan:
         raise UsageError(f"{at}: --repeat {repeats_now}: the run has {repeats_before} repeats already; give no fewer")
     places = [(t.id, tuple(g.uuid for g in t.gpus)) for t in before.tasks]
     if places != [(t.id, tuple(g.uuid for g in t.gpus)) for t in now.tasks][: len(places)]:
-        raise UsageError(
-            f"the run was started on other GPUs ({', '.join(run.machine.visible) or 'none'}); make them visible"
-        )
+        there = ", ".join(run.machine.visible) or "none"
+        raise UsageError(f"{at}: the run was started on other GPUs ({there}); make them visible, in that order")
     return Plan(tasks=(*before.tasks, *now.tasks[len(before.tasks) :]))
 
 
@@ -88,7 +88,8 @@ def reopen(rundir: RunDir, now: Plan, command: Sequence[str], setting: Setting) 
     ends: dict[str, dict[int, str]] = defaultdict(dict)
     last: dict[str, int] = defaultdict(int)
     for line in rundir.attempts():
-        last[line.task] = max(last[line.task], line.attempt)
+        if line.event != "prepare":
+            last[line.task] = max(last[line.task], line.attempt)
         if line.event == "end" and line.status:
             ends[line.task][line.attempt] = line.status
     settled = {task: status for task, of in ends.items() if (status := _first(of))}
@@ -107,7 +108,7 @@ def _mend(rundir: RunDir, plan: Plan, setting: Setting) -> tuple[str, ...]:
     lines = rundir.attempts()
     ended = {(line.task, line.attempt) for line in lines if line.event == "end"}
     swept = [
-        swept for line in lines if line.event == "start" and (line.task, line.attempt) not in ended
+        swept for line in lines if line.event != "end" and (line.task, line.attempt) not in ended
         for swept in _end_leftovers(line)
     ]  # fmt: skip
     cut_off = [(t, n) for t in plan.tasks for n in rundir.started(t) if (t.id, n) not in ended]

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Protocol
 
 from benchsuite.errors import UsageError
+from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.resume import Resumed, reopen
 from benchsuite.launch.waves import Observer, Runner
 from benchsuite.records import Machine, ProfileUsed, Run
-from benchsuite.rundir import RunDir, make_folder
+from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
 from benchsuite.tasks import Plan
 
 
@@ -50,6 +51,8 @@ def execute(
         code=setting.code,
     )
     make_folder(out)
+    if not (out / LOCK).exists():
+        check_empty(out)  # what is no run's folder is left as it is, without even a lock
     with locked(out):
         rundir = RunDir.create(out, run, plan)
         with observer:
@@ -74,7 +77,7 @@ def resume(
         Interrupted: a signal asked for the end.
     """
     setting = _setting(machine)
-    if not out.is_dir():
+    if look(out) != "folder":
         raise UsageError(f"{out}: no such folder to go on with; start it without --resume")
     with locked(out):
         rundir = RunDir(out)
@@ -97,6 +100,6 @@ def data_root(given: str | None, environ: Mapping[str, str]) -> str | None:
     asked, source = (given, "-d") if given is not None else (environ.get("BENCHSUITE_DATA") or None, "BENCHSUITE_DATA")
     if asked is None:
         return str(Path("data").resolve()) if Path("data").is_dir() else None
-    if not Path(asked).is_dir():
+    if look(Path(asked)) != "folder":
         raise UsageError(f"{source}: no data folder '{asked}'; make it, or name another with -d")
     return str(Path(asked).resolve())

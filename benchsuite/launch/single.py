@@ -10,12 +10,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from benchsuite.errors import Interrupted, OutputError
+from benchsuite.files import look
 from benchsuite.launch.progress import Progress
 from benchsuite.launch.session import execute
 from benchsuite.records import Machine, ProfileUsed, Result
-from benchsuite.rundir import write_new, write_result
+from benchsuite.rundir import write_result
 from benchsuite.schema import to_json
 from benchsuite.tasks import Plan, Task
+from benchsuite.writing import write_new
 
 
 def run_single(
@@ -25,15 +27,15 @@ def run_single(
     environ: Mapping[str, str],
     verdict: Callable[[Result], str],
     folder: Path | None = None,
-) -> Result:
-    """Run one task; its result.
+) -> tuple[Result, int]:
+    """Run one task; its result, and the exit status that it means.
 
     Args:
         folder: a new run folder that is kept; a scratch one where None.
 
     Raises:
         OutputError: the folder cannot be written, or the result could not be kept there.
-        Interrupted: a signal asked for the end; in a scratch folder the result is gone with it.
+        Interrupted: a signal asked for the end before there was a result.
     """
     results: list[Result] = []
     progress = Progress(verdict, keep=results.append)
@@ -41,12 +43,13 @@ def run_single(
         try:
             plan = Plan(tasks=(task,))
             execute(plan, profile, machine, Path(place), progress, command=sys.argv, environ=environ)
-        except Interrupted:
-            if folder or not results:
+        except Interrupted as error:
+            if not results:
                 raise
+            return results[0], error.exit_code
     if progress.problems and folder:
         raise OutputError(progress.problems[0])
-    return results[0]
+    return results[0], {"ok": 0, "skipped": 3}.get(results[0].status, 1)
 
 
 def check_file(path: Path) -> None:
@@ -55,7 +58,7 @@ def check_file(path: Path) -> None:
     Raises:
         OutputError: the file exists, or its folder is missing or cannot be written.
     """
-    if path.exists():
+    if look(path):
         raise OutputError(f"{path}: the file exists and is not overwritten; name another with -o")
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp"):

@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Protocol
 
 from benchsuite.errors import BenchError
-from benchsuite.launch.child import Child, pid_started
+from benchsuite.launch.child import Child
 from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.outcome import Ended, Setting, finished, not_started
 from benchsuite.launch.prepare import prepare
+from benchsuite.launch.process import Tree
 from benchsuite.plan import waves
 from benchsuite.records import Failure, Result
 from benchsuite.rundir import Attempt, RunDir, write_result
 from benchsuite.tasks import Task
 
 LOOK_EVERY_S = 0.1
-# A neighbour that is not ready by then no longer keeps the others waiting.
+# A neighbour that is not ready by then, or by half of the shortest timeout, no longer keeps the others waiting.
 READY_LIMIT_S = 300.0
+# A task that has measured and only holds is let go at its deadline, and given this long to say its last.
+LAST_WORDS_S = 30.0
 
 
 class Observer(Protocol):
@@ -86,18 +89,22 @@ class Runner:
         if not runnable:
             return
         first = runnable[0]
-        problem = prepare(
-            first.job,
-            {**self.environ, **first.job.env},
-            self.rundir.log(first, self.attempt(first), "prepare"),
-            interrupt.asked,
-        )
+        problem = self._prepare(first, interrupt)
         interrupt.check()
         if problem:
             for task in runnable:
                 self._keep(not_started(task, self.attempt(task), "failed", problem, self.setting))
             return
         self._watch(self._start(runnable), interrupt)
+
+    def _prepare(self, task: Task, interrupt: Interrupt) -> Failure | None:
+        """What the job asks for before its tasks; each command is noted with its pid and mark, for a run to come."""
+
+        def started(tree: Tree) -> None:
+            self._note("prepare", task, pid=tree.pid, pid_started=tree.started, mark=tree.mark)
+
+        log = self.rundir.log(task, self.attempt(task), "prepare")
+        return prepare(task.job, {**self.environ, **task.job.env}, log, interrupt.asked, started)
 
     def _start(self, tasks: Sequence[Task]) -> list[Child]:
         children = []
@@ -111,25 +118,30 @@ class Runner:
                     )
                 )
                 continue
-            started = pid_started(child.tree.pid)
-            self._note("start", task, pid=child.tree.pid, pid_started=started, mark=child.tree.mark)
+            self._note("start", task, pid=child.tree.pid, pid_started=child.tree.started, mark=child.tree.mark)
             children.append(child)
         return children
 
     def _watch(self, children: Sequence[Child], interrupt: Interrupt) -> None:
         """Until all are gone: say go and stop at the right times, end what is late, keep each result as it comes."""
         running = list(children)
-        while running:
-            for child in list(running):
-                exit_code = child.look()
-                ended = _why_over(child, exit_code, interrupt)
-                if ended:
-                    running.remove(child)
-                    self._end(child, ended)
-            _say(running)
-            self.observer.look(running)
-            if running:
-                time.sleep(LOOK_EVERY_S)
+        try:
+            while running:
+                if interrupt.asked():
+                    for child in running:
+                        child.tree.terminate()
+                for child in list(running):
+                    ended = _why_over(child, child.look(), interrupt)
+                    if ended:
+                        running.remove(child)
+                        self._end(child, ended)
+                _say(running)
+                self.observer.look(running)
+                if running:
+                    time.sleep(LOOK_EVERY_S)
+        finally:
+            for child in running:  # only where something of ours went wrong
+                child.close()
 
     def _end(self, child: Child, ended: Ended) -> None:
         if ended != "exited":
@@ -187,7 +199,10 @@ def _why_over(child: Child, exit_code: int | None, interrupt: Interrupt) -> Ende
     if interrupt.asked():
         return "interrupted"
     if time.monotonic() > child.deadline_s:
-        return "timed_out"
+        if not child.seen.measured or child.stop_said:
+            return "timed_out"
+        child.say_stop()
+        child.deadline_s += LAST_WORDS_S
     return None
 
 
@@ -196,7 +211,8 @@ def _say(running: Sequence[Child]) -> None:
     waiting = [c for c in running if c.seen.ready and c.go_s is None]
     if waiting:
         others_ready = all(c.seen.ready for c in running)
-        late = time.monotonic() - min(c.started_s for c in running) > READY_LIMIT_S
+        limit_s = min(READY_LIMIT_S, *(c.task.job.timeout_s / 2 for c in running))
+        late = time.monotonic() - min(c.started_s for c in running) > limit_s
         if others_ready or late or any(c.go_s is not None for c in running):
             for child in waiting:
                 child.say_go()

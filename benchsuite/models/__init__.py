@@ -4,8 +4,8 @@ A model is one file of this folder, and its name is the file's. It holds
 
 - a docstring: a short title on the first line, then the application, the paper, the data set, and what an item is;
 - `Params`, a frozen dataclass: the model's command line, recorded in full in every result. It is read without being
-  run: annotations are int, float, str, bool, `X | None`, `tuple[...]` or `Literal[...]`, defaults are literals or
-  `fusible(literal)`;
+  run: annotations are int, `Positive` (an int over 0), float, str, bool, `X | None`, `tuple[...]` or
+  `Literal[...]`, defaults are literals or `fusible(literal)`;
 - `build(params) -> Workload`, which is called after torch was seeded with `params.seed`;
 - `SMALL`, literal parameters with which a test takes two steps on a CPU in about a second.
 
@@ -26,7 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from msgspec import Meta
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 Batch: TypeAlias = Any  # a tensor, or tuples, lists and dicts of them; samples are the first dimension of each
 Carry: TypeAlias = Any  # a tensor, or tuples, lists and dicts of them; None at the first step
+Positive: TypeAlias = Annotated[int, Meta(gt=0)]
 Nets: TypeAlias = "Mapping[str, Callable[..., Any]]"
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.distributions import Categorical
 
-from benchsuite.models import Workload, fusible
+from benchsuite.models import Positive, Workload, fusible
 
 SMALL: dict[str, object] = {"episode_length": 20}
 
@@ -24,7 +24,7 @@ SMALL: dict[str, object] = {"episode_length": 20}
 @dataclass(frozen=True)
 class Params:
     gamma: float = 0.99
-    episode_length: int = 500
+    episode_length: Positive = 500
     lr: float = fusible(1e-2)
     seed: int = fusible(1234)
 

@@ -17,7 +17,7 @@ import torchvision.models
 from torch import Tensor, nn, optim
 
 from benchsuite.errors import ModelError, nearest
-from benchsuite.models import Optimiser, Workload, forever, fusible, supervised
+from benchsuite.models import Optimiser, Positive, Workload, forever, fusible, supervised
 
 SMALL: dict[str, object] = {"batch_size": 2, "image_size": 32, "classes": 10}
 
@@ -25,9 +25,9 @@ SMALL: dict[str, object] = {"batch_size": 2, "image_size": 32, "classes": 10}
 @dataclass(frozen=True)
 class Params:
     arch: str = "resnet18"
-    batch_size: int = 128
-    image_size: int = 224
-    classes: int = 1000
+    batch_size: Positive = 128
+    image_size: Positive = 224
+    classes: Positive = 1000
     lr: float = fusible(0.1)
     momentum: float = fusible(0.9)
     weight_decay: float = fusible(1e-4)

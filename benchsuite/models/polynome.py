@@ -14,15 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
-from benchsuite.models import Optimiser, Share, Workload, fusible, seeded, supervised
+from benchsuite.models import Optimiser, Positive, Share, Workload, fusible, seeded, supervised
 
 SMALL: dict[str, object] = {"batch_size": 8}
 
 
 @dataclass(frozen=True)
 class Params:
-    batch_size: int = 64
-    poly_degree: int = 4
+    batch_size: Positive = 64
+    poly_degree: Positive = 4
     lr: float = fusible(0.1)
     seed: int = fusible(1234)
 

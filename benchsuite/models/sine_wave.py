@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
-from benchsuite.models import Optimiser, Share, Workload, forever, fusible, supervised
+from benchsuite.models import Optimiser, Positive, Share, Workload, forever, fusible, supervised
 
 SMALL: dict[str, object] = {"samples": 3, "length": 8}
 
@@ -24,8 +24,8 @@ STRETCH = 20
 
 @dataclass(frozen=True)
 class Params:
-    samples: int = 100
-    length: int = 1000
+    samples: Positive = 100
+    length: Positive = 1000
     lr: float = fusible(0.01)
     seed: int = fusible(1234)
 

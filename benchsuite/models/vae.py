@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
-from benchsuite.models import Optimiser, Workload, forever, fusible, supervised
+from benchsuite.models import Optimiser, Positive, Workload, forever, fusible, supervised
 
 SMALL: dict[str, object] = {"batch_size": 4}
 
@@ -22,7 +22,7 @@ PIXELS, HIDDEN, LATENT = 784, 400, 20
 
 @dataclass(frozen=True)
 class Params:
-    batch_size: int = 128
+    batch_size: Positive = 128
     lr: float = fusible(1e-3)
     seed: int = fusible(1234)
 

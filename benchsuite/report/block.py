@@ -17,21 +17,25 @@ from benchsuite.report.figures import NONE, count, number, one_line, percent, ra
 from benchsuite.report.score import FAILURE_LIMIT, Score
 from benchsuite.report.summarise import MIN_REPEATS
 from benchsuite.report.summary import Summary
+from benchsuite.report.tables import plain
 
 Line = tuple[str, str | Text]
+_VERDICTS = {"PASS": "green", "FAIL": "red", "UNFINISHED": "yellow"}
 
 
 def headline(summary: Summary) -> str:
     """Profile, machine, repeats and date in one line."""
     repeats = len({repeat.repeat for job in summary.jobs for repeat in job.repeats})
     profile = f"profile {summary.profile.name}" if summary.profile else "profile unknown"
-    parts = [profile, _machine(summary), count(repeats, "repeat") if repeats else "", _date(summary)]
+    going_on = "in progress" if summary.in_progress else ""
+    parts = [profile, _machine(summary), count(repeats, "repeat") if repeats else "", _date(summary), going_on]
     return " | ".join(part for part in parts if part)
 
 
 def provenance(summary: Summary) -> str:
     """Where a baseline's figures come from."""
-    parts = [summary.source, _machine(summary), _date(summary), summary.provenance]
+    going_on = "its run is still in progress" if summary.in_progress else ""
+    parts = [summary.source, _machine(summary), _date(summary), going_on, summary.provenance]
     return "; ".join(one_line(part, 400) for part in parts if part)
 
 
@@ -49,12 +53,12 @@ def score_block(summary: Summary, score: Score, comparison: Comparison | None) -
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for label, value in (*_verdicts(score), *_against(comparison), ("", ""), *_beside(summary, score)):
-        table.add_row(label, value)
+    for label, value in (*_verdicts(summary, score), *_against(comparison), ("", ""), *_beside(summary, score)):
+        table.add_row(label, plain(value))
     return table
 
 
-def _verdicts(score: Score) -> Iterator[Line]:
+def _verdicts(summary: Summary, score: Score) -> Iterator[Line]:
     figures = [number(score.value), number(score.machine), percent(score.failure_rate)]
     width = max(len(figure) for figure in figures)
     value, machine, rate = (Text(figure.rjust(width), style="bold") for figure in figures)
@@ -67,15 +71,21 @@ def _verdicts(score: Score) -> Iterator[Line]:
     if score.reason:
         value.append(f"   no score: {score.reason}")
     yield "Score", value
-    yield "Machine score", machine.append("   throughputs of all GPUs added up", style="not bold")
-    word, style = ("PASS", "bold green") if score.passed else ("FAIL", "bold red")
-    rate.append(f"   {word}", style=style)
-    limit = percent(FAILURE_LIMIT, 0)
-    yield (
-        "Failure rate",
-        rate.append(f"   {score.fail:,} of {count(score.n, 'task')} not ok; up to {limit} passes", style="not bold"),
-    )
+    if summary.gpus_used or any(repeat.tasks > 1 for job in summary.jobs for repeat in job.repeats):
+        on = count(summary.gpus_used, "GPU") if summary.gpus_used else "no GPU"
+        yield (
+            "Machine score",
+            machine.append(f"   throughputs of all tasks of a wave added up ({on})", style="not bold"),
+        )
+    rate.append(f"   {score.verdict}", style=f"bold {_VERDICTS[score.verdict]}")
+    yield "Failure rate", rate.append(f"   {_failures(score)}", style="not bold")
     yield from _reservations(score)
+
+
+def _failures(score: Score) -> str:
+    if score.in_progress:
+        return f"so far ({score.ended:,} of {score.n:,} ended): {score.fail:,} not ok"
+    return f"{score.fail:,} of {count(score.n, 'task')} not ok; up to {percent(FAILURE_LIMIT, 0)} passes"
 
 
 def _reservations(score: Score) -> Iterator[Line]:
@@ -98,13 +108,14 @@ def _against(comparison: Comparison | None) -> Iterator[Line]:
     if comparison is None:
         return
     if comparison.ratio is None:
-        yield "Against base", "no ratio: no weighed job has a throughput on both sides"
+        same = "the same workload and " if comparison.different else ""
+        yield "Against base", f"no ratio: no weighed job has {same}a throughput on both sides"
         return
     value = Text(ratio(comparison.ratio), style="bold")
     jobs = count(len(comparison.scored), "common job")
     value.append(f"   {number(comparison.score)} / {number(comparison.base_score)}, over {jobs}", style="not bold")
-    if comparison.left_out:
-        value.append(f"; left out: {', '.join(comparison.left_out)}", style="yellow")
+    if left_out := (*comparison.different, *comparison.left_out):
+        value.append(f"; left out: {', '.join(left_out)}", style="yellow")
     yield "Score ratio", value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from benchsuite import errors
+
 NONE = "n/a"
 
 
@@ -39,5 +41,5 @@ def count(number_of: int, noun: str) -> str:
 def one_line(text: str | None, limit: int = 160) -> str:
     """The first line of foreign text without control characters, cut at `limit` characters."""
     lines = [line for line in (text or "").splitlines() if line.strip()] or ["no reason is recorded"]
-    clean = " ".join("".join(c if c.isprintable() else " " for c in lines[0]).split())
+    clean = errors.one_line(lines[0])
     return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."

@@ -17,9 +17,10 @@ from benchsuite.tasks import Task
 T = TypeVar("T")
 # A task's outcome: a result's status, or one of these.
 NOT_RUN = "not run"
+RUNNING = "running"
 INSUFFICIENT = "insufficient"
-# Outcomes of tasks that have no outcome yet: another `jobs --resume` runs them.
-OPEN = frozenset({NOT_RUN, "interrupted"})
+# Tasks that have no outcome yet: the run in progress, or another `jobs --resume`, runs them.
+OPEN = frozenset({NOT_RUN, RUNNING, "interrupted"})
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a folder holds. `planned`: rows are those of plan.json, else the results that were found."""
+    """What a folder holds. `planned`: rows are those of plan.json, else the results that were found. `in_progress`: a
+    run was going on in it when the reading began."""
 
     path: Path
     run: Run | None
@@ -64,6 +66,7 @@ class Loaded:
     rows: tuple[Row, ...]
     reruns: tuple[Row, ...]
     bad_files: tuple[tuple[Path, str], ...]
+    in_progress: bool = False
 
 
 @dataclass
@@ -79,23 +82,26 @@ def load(path: Path) -> Loaded:
     Raises:
         ResultError: no such folder, nothing in it, or it holds several runs.
     """
-    found = _find(path)
-    folder = RunDir(path)
+    found, folder = _Found(), RunDir(path)
+    # What a run in progress writes meanwhile must not be seen half: first whether there is one, then the attempts, and
+    # the results, which are written before their attempt's end is noted, last.
+    in_progress = folder.in_progress()
     run = _own(path / "run.json", folder.run, found)
     plan = _own(path / "plan.json", folder.plan, found)
     attempts = _own(path / "attempts.jsonl", folder.attempts, found) or []
-    rows = _planned_rows(plan.tasks, attempts, found) if plan else _found_rows(found.results)
+    _find(path, found)
+    rows = _planned_rows(plan.tasks, attempts, found, in_progress) if plan else _found_rows(found.results)
     reruns = tuple(_row(file, result) for file, result in found.reruns)
     if not rows and not reruns and not found.bad:
         raise ResultError(f"{path}: no results in this folder; name the folder that 'benchsuite jobs' wrote")
-    return Loaded(path, run, plan is not None, tuple(rows), reruns, tuple(sorted(found.bad.items())))
+    bad_files = tuple(sorted(found.bad.items()))
+    return Loaded(path, run, plan is not None, tuple(rows), reruns, bad_files, in_progress)
 
 
-def _find(path: Path) -> _Found:
+def _find(path: Path, found: _Found) -> None:
     runs = sorted(p.parent for p in path.glob("*/run.json"))
     if runs and not (path / "run.json").exists():
         raise ResultError(f"{path}: holds {len(runs)} runs; name one of them, such as {runs[-1]}")
-    found = _Found()
     for file, result in results(path):
         if isinstance(result, str):
             found.bad[file] = result
@@ -103,7 +109,6 @@ def _find(path: Path) -> _Found:
             found.reruns.append((file, result))
         else:
             found.results.append((file, result))
-    return found
 
 
 def _own(file: Path, read: Callable[[], T], found: _Found) -> T | None:
@@ -121,7 +126,7 @@ def _own(file: Path, read: Callable[[], T], found: _Found) -> T | None:
     return None
 
 
-def _planned_rows(tasks: Iterable[Task], attempts: Iterable[Attempt], found: _Found) -> list[Row]:
+def _planned_rows(tasks: Iterable[Task], attempts: Iterable[Attempt], found: _Found, in_progress: bool) -> list[Row]:
     """One row a planned task: its first attempt that was not interrupted counts."""
     tasks = list(tasks)
     ids = {task.id for task in tasks}
@@ -137,20 +142,26 @@ def _planned_rows(tasks: Iterable[Task], attempts: Iterable[Attempt], found: _Fo
     lines: dict[str, list[Attempt]] = defaultdict(list)
     for line in attempts:
         lines[line.task].append(line)
-    return [_planned_row(task, by_attempt[task.id], lines[task.id], found.bad) for task in tasks]
+    return [_planned_row(task, by_attempt[task.id], lines[task.id], found.bad, in_progress) for task in tasks]
 
 
 def _planned_row(
-    task: Task, by_attempt: dict[int, tuple[Path, Result]], lines: list[Attempt], bad: dict[Path, str]
+    task: Task,
+    by_attempt: dict[int, tuple[Path, Result]],
+    lines: list[Attempt],
+    bad: dict[Path, str],
+    in_progress: bool,
 ) -> Row:
     ends = {line.attempt: line for line in lines if line.event == "end"}
     started = {line.attempt for line in lines}
-    last = Row(task, NOT_RUN, "never started")
+    last = Row(task, NOT_RUN, "not started yet" if in_progress else "never started")
     for attempt in sorted(started | by_attempt.keys()):
         if attempt in by_attempt:
             last = _row(*by_attempt[attempt])
         elif attempt in ends and ends[attempt].status != "interrupted":
             last = Row(task, "lost", _why_lost(ends[attempt], bad))
+        elif in_progress and attempt == max(started) and attempt not in ends:
+            last = Row(task, RUNNING, "started, not ended yet")
         else:
             last = Row(task, "interrupted", "started, but no end is noted")
         if last.status != "interrupted":

@@ -2,105 +2,142 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from benchsuite.report import block
 from benchsuite.report.compare import Comparison
-from benchsuite.report.figures import number, one_line, percent, ratio, share
+from benchsuite.report.figures import count, number, one_line, percent, ratio, share
+from benchsuite.report.load import OPEN, RUNNING
 from benchsuite.report.score import Score
 from benchsuite.report.summary import JobSummary, RerunSummary, Summary, TaskSummary
+from benchsuite.report.tables import Column, fitted, pairs, plain
 from benchsuite.report.window import STEADY_SPREAD
 
-WIDE = 100
+_INDENT = 2
 # How many tasks that failed alike are named.
 _NAMED = 8
 _LEGEND = (
     "perf: items/s in the measured window, mean over tasks. std%: between tasks. perf_adj = perf x (1 - std%) x "
     "(1 - fail/n). 95 %: interval over repeats (needs 3)."
 )
+# The higher a column's rank, the sooner a narrow terminal goes without it.
+_JOB_COLUMNS = (
+    Column("job"),
+    Column("n", right=True),
+    Column("fail", right=True),
+    Column("to run", right=True, rank=1),
+    Column("perf", right=True),
+    Column("unit", rank=3),
+    Column("std%", right=True, rank=4),
+    Column("perf_adj", right=True, rank=2),
+    Column("95 %", right=True, rank=5),
+    Column("weight", right=True, rank=6),
+    Column("slices", right=True, rank=8),
+    Column("seconds", right=True, rank=7),
+)
+_COMPARISON_COLUMNS = (
+    Column("job"),
+    Column("perf", right=True, rank=3),
+    Column("base", right=True, rank=2),
+    Column("ratio", right=True),
+    Column("perf_adj", right=True, rank=5),
+    Column("base_adj", right=True, rank=4),
+    Column("ratio_adj", right=True, rank=1),
+)
+_RERUN_COLUMNS = (
+    Column("task"),
+    Column("device", rank=2),
+    Column("perf", right=True),
+    Column("original", right=True, rank=1),
+    Column("ratio", right=True),
+    Column("of", prose=True),
+)
+_TROUBLE_COLUMNS = (Column("status"), Column("task", prose=True), Column("why", prose=True))
+_UNSTEADY_COLUMNS = (
+    Column("task"),
+    Column("device", rank=1),
+    Column("spread", right=True),
+    Column("slices", right=True, rank=3),
+    Column("seconds", right=True, rank=2),
+)
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that is shown; `title` says which folder or file."""
+    """All that is shown; `title` says which folder or file, `logs` where the children's output is, if it is kept."""
 
     title: str
     summary: Summary
     score: Score
     comparison: Comparison | None = None
+    logs: str | None = None
 
 
 def render(report: Report, console: Console) -> None:
-    """Print a report; the console must not read markup in names."""
-    summary = report.summary
-    console.print(Text(f"Results of {report.title}", style="bold"))
+    """Print a report; the console must not read markup in names. No control character of a file gets through."""
+    summary, width = report.summary, console.width - 2 * _INDENT
+    console.print(plain(Text(f"Results of {report.title}", style="bold")))
     _line(console, block.headline(summary))
+    if summary.in_progress:
+        _line(console, _progress(summary))
     if summary.jobs:
         console.print()
-        console.print(_job_table(summary, report.score, wide=console.width >= WIDE))
+        table, without = _job_table(summary, report.score, console.width)
+        console.print(table)
         _line(console, _LEGEND)
+        if without:
+            _line(console, f"Not shown for want of width: {', '.join(without)}.")
     if report.comparison:
-        _section(console, f"Against {report.comparison.name}", _comparison(report.comparison))
+        _section(console, f"Against {report.comparison.name}", _comparison(report.comparison, width))
     if summary.reruns:
-        _section(console, "Reruns (in no figure above)", [_rerun_table(summary.reruns)])
+        _section(console, "Reruns (in no figure above)", [_rerun_table(summary.reruns, width)])
     if troubles := list(_troubles(summary)):
-        _section(console, "Not ok", [_troubles_table(troubles)])
+        table, _ = fitted(_TROUBLE_COLUMNS, [(Text(s, style="red"), *more) for s, *more in troubles], width)
+        logs = [plain(f"All that the tasks printed: {report.logs}")] if report.logs else []
+        _section(console, "Not ok", [table, *logs])
     if unsteady := [task for job in summary.jobs for task in job.tasks if task.status == "ok" and task.steady is False]:
         title = f"Unsteady (slice rates spread more than {percent(STEADY_SPREAD, 0)}, or a single slice)"
-        _section(console, title, [_unsteady_table(unsteady)])
+        _section(console, title, [_unsteady_table(unsteady, width)])
     if summary.bad_files:
-        pairs = [(bad.file, one_line(bad.reason)) for bad in summary.bad_files]
-        title = f"Files that cannot be used ({len(pairs)}; counted as no task)"
-        _section(console, title, [_grid(pairs)])
+        title = f"Files that cannot be used ({len(summary.bad_files)}; counted as no task)"
+        _section(console, title, [pairs((bad.file, one_line(bad.reason)) for bad in summary.bad_files)])
     if summary.jobs:
         _section(console, "Score", [block.score_block(summary, report.score, report.comparison)])
 
 
 def _section(console: Console, title: str, body: Iterable[RenderableType]) -> None:
     console.print()
-    console.rule(Text(title, style="bold"), align="left", style="dim")
+    console.rule(plain(Text(title, style="bold")), align="left", style="dim")
     for part in body:
-        console.print(Padding(part, (0, 0, 0, 2), expand=False))
+        console.print(Padding(part, (0, 0, 0, _INDENT), expand=False))
 
 
 def _line(console: Console, text: str) -> None:
-    console.print(Text(text, style="dim"))
+    console.print(plain(Text(text, style="dim")))
 
 
-def _table(*columns: tuple[str, bool]) -> Table:
-    """Plain aligned columns under their names; `True` is right-aligned."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for position, (name, right) in enumerate(columns):
-        overflow = "fold" if position in (0, len(columns) - 1) else "ellipsis"
-        justify = "right" if right else "left"
-        table.add_column(name, justify=justify, no_wrap=right, overflow=overflow)  # type: ignore[arg-type]
-    return table
+def _progress(summary: Summary) -> str:
+    """How far a run in progress is."""
+    to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
+    running = [task for job in summary.jobs for task in job.tasks if task.status == RUNNING]
+    now = "; ".join(f"{task.id} on {task.device}" for task in running[:_NAMED])
+    more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
+    return f"In progress: {to_run:,} of {count(n, 'task')} still to run. Running now: {now or 'none'}{more}."
 
 
-def _grid(rows: Iterable[tuple[str, ...]]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _job_table(summary: Summary, score: Score, *, wide: bool) -> Table:
-    names = ["job", "n", "fail", "perf", "unit", "std%", "perf_adj", "95 %", "weight", "slices", "seconds"]
-    left = {"job", "unit"}
-    shown = names if wide else names[:-2]
-    table = _table(*((name, name not in left) for name in shown))
-    table.padding = (0, 2, 0, 0) if wide else (0, 1, 0, 0)
-    for job in summary.jobs:
-        style = "red" if job.fail else None
-        table.add_row(*_job_cells(job, score)[: len(shown)], style=style)
-    return table
+def _job_table(summary: Summary, score: Score, width: int) -> tuple[RenderableType, list[str]]:
+    shown = [summary.in_progress or column.name != "to run" for column in _JOB_COLUMNS]
+    rows = ([Text(cell, style="red" if job.fail else "") for cell in _job_cells(job, score)] for job in summary.jobs)
+    return fitted(
+        list(itertools.compress(_JOB_COLUMNS, shown)), [list(itertools.compress(row, shown)) for row in rows], width
+    )
 
 
 def _job_cells(job: JobSummary, score: Score) -> list[str]:
@@ -109,10 +146,11 @@ def _job_cells(job: JobSummary, score: Score) -> list[str]:
         job.name,
         str(job.n),
         str(job.fail),
+        str(job.to_run),
         number(job.perf),
         f"{job.unit}/s{per_gpu}" if job.unit else "n/a",
         share(job.std),
-        number(job.perf_adj),
+        number(None if job.to_run and job.perf is None else job.perf_adj),
         f"±{percent(job.interval.half)}" if job.interval else "n/a",
         f"{score.weighing.jobs[job.name]:g}" if job.name in score.weighing.jobs else "none",
         f"{job.slices:,}",
@@ -120,35 +158,36 @@ def _job_cells(job: JobSummary, score: Score) -> list[str]:
     ]
 
 
-def _comparison(comparison: Comparison) -> Iterable[RenderableType]:
-    table = _table(
-        ("job", False),
-        *((name, True) for name in ("perf", "base", "ratio", "perf_adj", "base_adj", "ratio_adj")),
-    )
+def _comparison(comparison: Comparison, width: int) -> Iterable[RenderableType]:
+    rows = []
     for job in comparison.jobs:
         factor = [number(job.perf), number(job.base_perf), ratio(job.ratio)]
         adjusted = [number(job.perf_adj), number(job.base_perf_adj), ratio(job.ratio_adj)]
-        table.add_row(job.name, *factor, *adjusted)
-    yield table
+        rows.append([job.name, *factor, *adjusted])
+    yield fitted(_COMPARISON_COLUMNS, rows, width)[0]
     yield Text("A ratio above 1 means faster than the base.", style="dim")
-    yield Text(f"Base: {block.provenance(comparison.base)}")
-    different = [job.name for job in comparison.jobs if job.same_workload is False]
+    yield plain(f"Base: {block.provenance(comparison.base)}")
     excluded = [f"{job.name} ({one_line(job.excluded)})" for job in comparison.jobs if job.excluded]
+    unknown: dict[str, list[str]] = defaultdict(list)
+    for job in comparison.jobs:
+        if job.same_workload is None:
+            unknown[f"The workload of {job.unknown} is not known, taken to be the same by profile and name"].append(
+                job.name
+            )
     for label, names in (
-        ("Not the same workload", different),
+        ("Not the same workload, left out of both scores", comparison.different),
+        *unknown.items(),
         ("Only in this run", comparison.only_here),
         ("Only in the base", comparison.only_base),
         ("Left out of both scores, excluded", excluded),
         ("Left out of both scores, one side has no throughput", comparison.left_out),
     ):
         if names:
-            yield Text(f"{label}: {', '.join(names)}", style="yellow")
+            yield plain(Text(f"{label}: {', '.join(names)}", style="yellow"))
 
 
-def _rerun_table(reruns: Sequence[RerunSummary]) -> Table:
-    table = _table(
-        ("task", False), ("device", False), ("perf", True), ("original", True), ("ratio", True), ("of", False)
-    )
+def _rerun_table(reruns: Sequence[RerunSummary], width: int) -> RenderableType:
+    rows = []
     for rerun in reruns:
         original, perf = rerun.original_perf, rerun.task.perf
         factor = perf / original if perf is not None and original else None
@@ -156,16 +195,19 @@ def _rerun_table(reruns: Sequence[RerunSummary]) -> Table:
         notes = [of, *(one_line(change) for change in rerun.changes)]
         if rerun.task.status != "ok":
             notes.append(f"{rerun.task.status}: {one_line(rerun.task.reason)}")
-        table.add_row(rerun.task.id, rerun.task.device, number(perf), number(original), ratio(factor), "; ".join(notes))
-    return table
+        figures = [number(perf), number(original), ratio(factor)]
+        rows.append([rerun.task.id, rerun.task.device, *figures, "; ".join(notes)])
+    return fitted(_RERUN_COLUMNS, rows, width)[0]
 
 
 def _troubles(summary: Summary) -> Iterator[tuple[str, str, str]]:
-    """Status, tasks and reason of all that is not ok; tasks of one job with one reason share a line."""
+    """Status, tasks and reason of all that is not ok; tasks of one job with one reason share a line. What a run in
+    progress has still to run is no trouble."""
+    passed_over = {"ok", *OPEN} if summary.in_progress else {"ok"}
     for job in summary.jobs:
         alike: dict[tuple[str, str], list[TaskSummary]] = defaultdict(list)
         for task in job.tasks:
-            if task.status != "ok":
+            if task.status not in passed_over:
                 alike[task.status, one_line(task.reason)].append(task)
         for (status, reason), tasks in alike.items():
             yield status, _names(tasks), reason
@@ -181,15 +223,6 @@ def _names(tasks: Sequence[TaskSummary]) -> str:
     return " ".join([first.id, *(f"J{name}" for name in rest), *more])
 
 
-def _troubles_table(troubles: Sequence[tuple[str, str, str]]) -> Table:
-    table = _table(("status", False), ("task", False), ("why", False))
-    for status, task, reason in troubles:
-        table.add_row(Text(status, style="red"), task, reason)
-    return table
-
-
-def _unsteady_table(tasks: Iterable[TaskSummary]) -> Table:
-    table = _table(("task", False), ("device", False), ("spread", True), ("slices", True), ("seconds", True))
-    for task in tasks:
-        table.add_row(task.id, task.device, percent(task.spread), str(task.slices), f"{task.seconds:.1f}")
-    return table
+def _unsteady_table(tasks: Iterable[TaskSummary], width: int) -> RenderableType:
+    rows = [[task.id, task.device, percent(task.spread), str(task.slices), f"{task.seconds:.1f}"] for task in tasks]
+    return fitted(_UNSTEADY_COLUMNS, rows, width)[0]

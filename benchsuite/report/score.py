@@ -6,7 +6,9 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from benchsuite.report.figures import count
 from benchsuite.report.summarise import MIN_REPEATS, log_interval, perf_adjusted, relative_std
 from benchsuite.report.summary import Interval, JobSummary, Summary
 from benchsuite.report.weights import Weighing
@@ -19,7 +21,8 @@ class Score:
     """What a run scores.
 
     `value` and `machine` are None where `reason` says why. `incomplete`: why the score does not cover all that is
-    weighed, `coverage` by weight (0 to 1). `repeats`: those in which every scored job has a figure.
+    weighed, `coverage` by weight (0 to 1). `repeats`: those in which every scored job has a figure. `n` counts planned
+    tasks, `ended` those that `fail` is out of: fewer only while the run is in progress.
     """
 
     weighing: Weighing
@@ -28,19 +31,23 @@ class Score:
     interval: Interval | None
     reason: str | None
     n: int
+    ended: int
     fail: int
     incomplete: tuple[str, ...]
     coverage: float | None
     repeats: int
+    in_progress: bool
 
     @property
     def failure_rate(self) -> float | None:
-        """Failed of planned tasks; None without any task."""
-        return self.fail / self.n if self.n else None
+        """Failed of planned tasks, or of those that have ended so far; None without any."""
+        return self.fail / self.ended if self.ended else None
 
     @property
-    def passed(self) -> bool:
-        return self.n > 0 and self.fail / self.n <= FAILURE_LIMIT
+    def verdict(self) -> Literal["PASS", "FAIL", "UNFINISHED"]:
+        if self.in_progress:
+            return "UNFINISHED"
+        return "PASS" if self.failure_rate is not None and self.failure_rate <= FAILURE_LIMIT else "FAIL"
 
     @property
     def provisional(self) -> bool:
@@ -72,10 +79,12 @@ def score(summary: Summary, weighing: Weighing) -> Score:
         interval=interval,
         reason=None if value else _why_none(total),
         n=sum(job.n for job in summary.jobs),
+        ended=sum(job.ended for job in summary.jobs),
         fail=sum(job.fail for job in summary.jobs),
         incomplete=tuple(_incomplete(summary, weighed.values(), weighing)),
         coverage=math.fsum(weights.values()) / total if total else None,
         repeats=len(samples),
+        in_progress=summary.in_progress,
     )
 
 
@@ -97,7 +106,7 @@ def machine_throughput(job: JobSummary) -> float | None:
     totals = [r.perf * r.tasks * job.group_gpus for r in job.repeats if r.perf is not None]
     if not totals:
         return None
-    return perf_adjusted(statistics.fmean(totals), relative_std(totals), job.n, job.fail)
+    return perf_adjusted(statistics.fmean(totals), relative_std(totals), job.ended, job.fail)
 
 
 def repeat_means(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> list[float]:
@@ -116,11 +125,14 @@ def _why_none(total: float) -> str:
 
 
 def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weighing) -> Iterable[str]:
-    weighed = list(weighed)
+    if summary.in_progress:
+        to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
+        yield f"in progress: {to_run} of {count(n, 'task')} still to run"
+    ended = [job for job in weighed if not job.to_run]
     reasons = {
         "not in this run": list(weighing.missing),
-        "no ok task": [job.name for job in weighed if job.fail == job.n],
-        "perf_adj is 0": [job.name for job in weighed if job.fail < job.n and job.perf_adj <= 0],
+        "no ok task": [job.name for job in ended if job.fail == job.n],
+        "perf_adj is 0": [job.name for job in ended if job.fail < job.n and job.perf_adj <= 0],
         "tasks not run": [f"{job.name} ({job.not_run} of {job.n})" for job in summary.jobs if job.not_run],
     }
-    return (f"{reason}: {', '.join(names)}" for reason, names in reasons.items() if names)
+    yield from (f"{reason}: {', '.join(names)}" for reason, names in reasons.items() if names)

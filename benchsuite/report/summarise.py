@@ -53,6 +53,7 @@ def summarise(loaded: Loaded) -> Summary:
         source=loaded.path.resolve().name,
         created=loaded.run.created if loaded.run else wall,
         planned=loaded.planned,
+        in_progress=loaded.in_progress,
         profile=_profile(loaded, every),
         machine=loaded.run.machine if loaded.run else None,
         code=_codes(loaded, every),
@@ -60,7 +61,7 @@ def summarise(loaded: Loaded) -> Summary:
         isolation=_tally(_fence(result) for result in measured or every),
         data=_tally(_data(result) for result in measured),
         overlap=_overlap(loaded.rows),
-        jobs=tuple(_job(name, rows) for name, rows in by_job.items()),
+        jobs=tuple(_job(name, rows, loaded.in_progress) for name, rows in by_job.items()),
         reruns=_reruns(loaded),
         bad_files=tuple(
             BadFile(file=file.relative_to(loaded.path).as_posix(), reason=why) for file, why in loaded.bad_files
@@ -69,7 +70,11 @@ def summarise(loaded: Loaded) -> Summary:
 
 
 def perf_adjusted(perf: float | None, std: float | None, n: int, fail: int) -> float:
-    """Milarun's formula: perf * (1 - std%) * (1 - fail/n), never below 0; an unknown std counts as 0."""
+    """Milarun's formula: perf * (1 - std%) * (1 - fail/n), never below 0; an unknown std counts as 0.
+
+    Args:
+        n: planned tasks; of a run in progress, those that have ended.
+    """
     if perf is None or n == 0:
         return 0.0
     return max(0.0, perf * (1 - (std or 0.0)) * (1 - fail / n))
@@ -95,13 +100,15 @@ def log_interval(values: Sequence[float]) -> Interval | None:
     return Interval(low=math.exp(mean - half), high=math.exp(mean + half), half=math.expm1(half), repeats=len(logs))
 
 
-def _job(name: str, rows: Sequence[Row]) -> JobSummary:
+def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
     ok = [row for row in rows if row.status == "ok"]
     perfs = [row.perf for row in ok if row.perf is not None]
     windows = [row.window for row in ok if row.window]
     perf = statistics.fmean(perfs) if perfs else None
     std = relative_std(perfs)
-    fail = len(rows) - len(ok)
+    still_open = sum(row.status in OPEN for row in rows)
+    to_run = still_open if in_progress else 0
+    fail = len(rows) - to_run - len(ok)
     repeats = _repeats(rows)
     tasks = tuple(_task(row) for row in rows)
     return JobSummary(
@@ -111,10 +118,11 @@ def _job(name: str, rows: Sequence[Row]) -> JobSummary:
         group_gpus=rows[0].group_gpus,
         n=len(rows),
         fail=fail,
-        not_run=sum(row.status in OPEN for row in rows),
+        not_run=still_open - to_run,
+        to_run=to_run,
         perf=perf,
         std=std,
-        perf_adj=perf_adjusted(perf, std, len(rows), fail),
+        perf_adj=perf_adjusted(perf, std, len(rows) - to_run, fail),
         min=min(perfs, default=None),
         max=max(perfs, default=None),
         interval=log_interval([r.perf for r in repeats if r.perf is not None]),

@@ -12,8 +12,9 @@ from typing import Literal
 
 from benchsuite.errors import OutputError
 from benchsuite.records import Code, Machine
-from benchsuite.rundir import read_record, write_new
+from benchsuite.rundir import read_record
 from benchsuite.schema import SCHEMA, Record, to_json
+from benchsuite.writing import write_new
 
 
 class ProfileRef(Record, frozen=True, kw_only=True):
@@ -27,7 +28,7 @@ class ProfileRef(Record, frozen=True, kw_only=True):
 
 
 class TaskSummary(Record, frozen=True, kw_only=True):
-    """One planned task. `status` is a result's status, "insufficient" or "not run"; `reason` why it is not ok.
+    """One planned task. `status`: a result's, "insufficient", "not run" or "running"; `reason` why it is not ok.
 
     `slices`, `items` and `seconds` are of its window; `file` is the result's name. `workload` is the SHA-256 of what
     is trained: model, parameters, precision, compilation, data.
@@ -74,6 +75,8 @@ class Interval(Record, frozen=True, kw_only=True):
 class JobSummary(Record, frozen=True, kw_only=True):
     """One job (one cell, one number of GPUs).
 
+    `n` counts planned tasks and `fail` those that ended otherwise than ok, or, `not_run` of them, never ended. While
+    the run is in progress the latter are `to_run` instead, and no failures.
     `std` is relative to `perf`, null for one task or a perf of 0. `min`, `max` are of tasks. `slices` and `seconds`
     are what perf rests on, over all tasks; `unsteady` counts ok tasks whose window is not steady. `group_gpus`: perf
     is per GPU of a group of so many. `unit_factor` converts the rates of an older baseline to today's unit;
@@ -87,6 +90,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
     n: int
     fail: int
     not_run: int = 0
+    to_run: int = 0
     perf: float | None = None
     std: float | None = None
     perf_adj: float
@@ -101,6 +105,11 @@ class JobSummary(Record, frozen=True, kw_only=True):
     excluded: str | None = None
     repeats: tuple[Repeat, ...] = ()
     tasks: tuple[TaskSummary, ...] = ()
+
+    @property
+    def ended(self) -> int:
+        """The tasks that `fail` is out of: all planned ones, but for those that a run in progress has yet to end."""
+        return self.n - self.to_run
 
 
 class RerunSummary(Record, frozen=True, kw_only=True):
@@ -122,7 +131,7 @@ class Summary(Record, frozen=True, kw_only=True):
 
     `planned`: n counts planned tasks; else only the results that were found. `isolation` and `data`: each setting that
     was in force, with its number of tasks. `overlap`: the smallest share of their windows in which all tasks of a wave
-    (a job in one repeat) were measured together; null where no wave has two.
+    (a job in one repeat) were measured together; null where no wave has two. `in_progress`: made while the run went on.
     """
 
     schema: int = SCHEMA
@@ -131,6 +140,7 @@ class Summary(Record, frozen=True, kw_only=True):
     created: str | None = None
     provenance: str | None = None
     planned: bool = True
+    in_progress: bool = False
     profile: ProfileRef | None = None
     machine: Machine | None = None
     code: tuple[Code, ...] = ()

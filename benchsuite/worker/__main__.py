@@ -45,11 +45,18 @@ def main(task_file: str) -> int:
         kind = "model" if isinstance(error, BenchError) else type(error).__name__
         text = "".join(traceback.format_exception(error))
         print(text, file=sys.stderr, flush=True)
-        message = str(error).strip() or type(error).__name__
-        at_s = time.monotonic()
-        events.write(Raised(n=events.count, at_s=at_s, kind=kind, message=message, traceback=text[-8000:], oom=oom))
+        message = _clean(str(error).strip() or type(error).__name__)
+        trace = _clean(text[-8000:])
+        events.write(
+            Raised(n=events.count, at_s=time.monotonic(), kind=kind, message=message, traceback=trace, oom=oom)
+        )
         return 1
     return 0
+
+
+def _clean(text: str) -> str:
+    """Text that UTF-8 can hold: halves of characters are replaced."""
+    return text.encode("utf-8", errors="replace").decode()
 
 
 def _run(assignment: Assignment, events: EventWriter) -> None:
@@ -91,11 +98,12 @@ def _die_with_parent() -> None:
 
 
 def _module(task: Task) -> ModuleType:
-    """The model's module; a shipped model does not see the current folder, whose names may shadow packages."""
+    """The model's module. Only a user's own entry sees the current folder, whose names may shadow packages."""
+    here = str(Path.cwd())
+    sys.path[:] = [p for p in sys.path if p not in ("", here)]
     if task.job.model is not None:
-        here = str(Path.cwd())
-        sys.path[:] = [p for p in sys.path if p not in ("", here)]
         return importlib.import_module(f"benchsuite.models.{task.job.model}")
+    sys.path.insert(0, here)
     return importlib.import_module((task.job.entry or "").partition(":")[0])
 
 

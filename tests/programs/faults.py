@@ -29,6 +29,7 @@ class Params:
         "ok", "raise", "oom", "silent", "exit", "sigkill", "segv", "hang", "grandchild", "stubborn", "noisy", "bytes"
     ] = "ok"
     after_s: float = 1.2
+    start_s: float = 0.0
     nap_s: float = 0.01
     items: int = 1
     file: str = ""
@@ -50,6 +51,7 @@ def build(params: Params) -> Workload:
     if params.kind == "bytes":
         for fd in (1, 2):
             os.write(fd, b"start \xff\xfe \xe2\x96\x88 50%\rdone\n")
+    time.sleep(params.start_s)
     began = time.monotonic()
 
     def step(_: None) -> int:

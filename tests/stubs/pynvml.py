@@ -1,15 +1,54 @@
 """Stands in for NVML, which cannot be had without a GPU: answers from the scenario in $FAKE_NVML (JSON).
 
-{"init": "driver not loaded"} fails at start; "devices" lists cards, each a mapping from the name of an NVML function to
-its answer, or to {"error": CODE} for one that raises.
+{"init": CODE} fails at start; "devices" lists cards, each a mapping from the name of an NVML function to its answer.
+An answer may be {"error": CODE}, which raises; {"sleep_s": S}, which hangs; {"by": {"ARGUMENT": ANSWER}}, which
+depends on the function's argument; {"then": [ANSWER, ...]}, one a call, the last for ever; a list of mappings. A card
+with "lost" cannot be opened. "gpm" gives GPM's metrics by their numbers; a card without it does not support GPM.
 """
 
+import itertools
 import json
 import os
+import time
+from collections import defaultdict
+from functools import lru_cache
 from types import SimpleNamespace
 
+NVML_SUCCESS = 0
+NVML_ERROR_GPU_IS_LOST = 15
+NVML_ERROR_RESET_REQUIRED = 16
+NVML_ERROR_GPU_NOT_FOUND = 28
 NVML_CLOCK_SM = 1
-_TEXTS = {1: "Uninitialized", 3: "Not Supported", 9: "Driver Not Loaded", 15: "GPU is lost", 999: "Unknown Error"}
+NVML_CLOCK_MEM = 2
+NVML_TEMPERATURE_GPU = 0
+NVML_MEMORY_ERROR_TYPE_CORRECTED = 0
+NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+NVML_VOLATILE_ECC = 0
+NVML_GPM_METRICS_GET_VERSION = 1
+NVML_GPM_METRIC_SM_UTIL = 2
+NVML_GPM_METRIC_SM_OCCUPANCY = 3
+NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
+NVML_GPM_METRIC_DRAM_BW_UTIL = 10
+NVML_GPM_METRIC_FP64_UTIL = 11
+NVML_GPM_METRIC_FP32_UTIL = 12
+NVML_GPM_METRIC_FP16_UTIL = 13
+NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20
+NVML_GPM_METRIC_PCIE_RX_PER_SEC = 21
+NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC = 60
+NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC = 61
+_TEXTS = {
+    1: "Uninitialized",
+    3: "Not Supported",
+    6: "Not Found",
+    9: "Driver Not Loaded",
+    15: "GPU is lost",
+    999: "Unknown Error",
+}
+# (function, card) -> how often it was called
+calls = defaultdict(int)
+# GPM samples that were allocated and not freed
+living_samples = set()
+_numbers = itertools.count(1)
 
 
 class NVMLError(Exception):
@@ -21,8 +60,17 @@ class NVMLError(Exception):
         return _TEXTS.get(self.value, "Unknown Error")
 
 
+class NVMLLibraryMismatchError(Exception):
+    pass
+
+
+@lru_cache(maxsize=8)
+def _decoded(text):
+    return json.loads(text)
+
+
 def _scenario():
-    return json.loads(os.environ["FAKE_NVML"])
+    return _decoded(os.environ["FAKE_NVML"])
 
 
 def nvmlInit():
@@ -41,19 +89,73 @@ def nvmlDeviceGetCount():
 
 def nvmlDeviceGetHandleByIndex(index):
     if _scenario()["devices"][index].get("lost"):
-        raise NVMLError(15)
+        raise NVMLError(NVML_ERROR_GPU_IS_LOST)
     return index
 
 
-def _answer(function, handle):
-    device = _scenario()["devices"][handle]
-    answer = device.get(function, {"error": 3})
+def nvmlDeviceGetHandleByUUID(uuid):
+    for index, device in enumerate(_scenario()["devices"]):
+        if device.get("nvmlDeviceGetUUID") == uuid:
+            return nvmlDeviceGetHandleByIndex(index)
+    raise NVMLError(6)
+
+
+def _answer(function, handle, *arguments):
+    answer = _scenario()["devices"][handle].get(function, {"error": 3})
+    call = calls[function, handle]
+    calls[function, handle] += 1
+    if isinstance(answer, dict) and "then" in answer:
+        answer = answer["then"][min(call, len(answer["then"]) - 1)]
+    if isinstance(answer, dict) and "by" in answer:
+        answer = answer["by"].get(str(arguments[0]), {"error": 3})
     if isinstance(answer, dict) and "error" in answer:
         raise NVMLError(answer["error"])
+    if isinstance(answer, dict) and "sleep_s" in answer:
+        time.sleep(answer["sleep_s"])
+        return 0
+    if isinstance(answer, list):
+        return [SimpleNamespace(**one) for one in answer]
     return SimpleNamespace(**answer) if isinstance(answer, dict) else answer
 
 
 def __getattr__(name):
     if not name.startswith("nvmlDeviceGet"):
         raise AttributeError(name)
-    return lambda handle, *arguments: _answer(name, handle)
+    return lambda handle, *arguments: _answer(name, handle, *arguments)
+
+
+class c_nvmlGpmMetricsGet_t:
+    def __init__(self):
+        self.metrics = [SimpleNamespace(metricId=0, nvmlReturn=None, value=0.0) for _ in range(64)]
+
+
+def nvmlGpmQueryDeviceSupport(handle):
+    return SimpleNamespace(isSupportedDevice=int("gpm" in _scenario()["devices"][handle]))
+
+
+def nvmlGpmSampleAlloc():
+    sample = SimpleNamespace(id=next(_numbers), device=None, taken=None)
+    living_samples.add(sample.id)
+    return sample
+
+
+def nvmlGpmSampleFree(sample):
+    living_samples.remove(sample.id)
+
+
+def nvmlGpmSampleGet(handle, sample):
+    sample.device, sample.taken = handle, next(_numbers)
+    return sample
+
+
+def nvmlGpmMetricsGet(wanted):
+    """Refuses what the real one could not answer: another version, samples out of order or of two devices."""
+    assert wanted.version == NVML_GPM_METRICS_GET_VERSION
+    assert wanted.sample1.device == wanted.sample2.device
+    assert wanted.sample1.taken < wanted.sample2.taken
+    given = _scenario()["devices"][wanted.sample1.device]["gpm"]
+    for metric in wanted.metrics[: wanted.numMetrics]:
+        value = given.get(str(metric.metricId))
+        metric.nvmlReturn = 3 if value is None else NVML_SUCCESS
+        metric.value = float("nan") if value is None else value
+    return wanted

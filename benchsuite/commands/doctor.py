@@ -1,0 +1,55 @@
+"""`benchsuite doctor`: will this machine give results that can be trusted?"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import click
+
+_MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+_COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
+
+
+@click.command()
+@click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
+@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+def command(data: str | None, as_json: bool) -> int:
+    """Say whether this machine will give trustworthy results, with the remedy for each trouble.
+
+    Exit status 0, or 1 where something is BAD.
+    """
+    from benchsuite.doctor import gpus, host
+    from benchsuite.host import machine
+
+    here = machine.describe(os.environ)
+    visible, why_not = machine.visible(here.gpus, os.environ)
+    tasks = max(1, len(visible))
+    folder = Path(data or os.environ.get("BENCHSUITE_DATA") or "data")
+    results = Path(os.environ.get("BENCHSUITE_OUT") or "results")
+    findings = list(
+        itertools.chain(
+            gpus.findings(here.gpus, visible, here.gpu_note or why_not, {os.getpid()}),
+            gpus.torch_findings(visible, os.environ),
+            host.fence_findings(tasks),
+            host.cpu_findings(),
+            host.memory_findings(tasks),
+            host.disk_findings(folder, results),
+            host.extras_findings(),
+        )
+    )
+    troubles = sum(f.state == "bad" for f in findings)
+    if as_json:
+        click.echo(host.to_json(findings))
+        return 1 if troubles else 0
+    width = max(len(f.about) for f in findings)
+    for finding in findings:
+        mark = click.style(_MARKS[finding.state], fg=_COLOURS[finding.state])
+        click.echo(f"{mark}  {finding.about:<{width}}  {finding.text}")
+        if finding.remedy:
+            click.echo(f"{'':4}  {'':{width}}  -> {finding.remedy}")
+    notes = sum(f.state == "note" for f in findings)
+    verdict = "will not all be" if troubles else "will be"
+    click.echo(f"{troubles} bad, {notes} to note: results of this machine {verdict} trustworthy.")
+    return 1 if troubles else 0

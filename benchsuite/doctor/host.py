@@ -1,0 +1,120 @@
+"""The machine around the GPUs: processors, memory, limits, disks, and what is installed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from benchsuite import entries, files
+from benchsuite.doctor import Finding, bad, note, ok
+from benchsuite.host import cpus
+from benchsuite.launch.tenants import Fencing
+
+GIB = 1 << 30
+SHM = Path("/dev") / "shm"
+# A CUDA loader with worker processes shares its batches through /dev/shm.
+SHM_PER_TASK_BYTES = 1 * GIB
+MEMORY_PER_TASK_BYTES = 8 * GIB
+RESULTS_BYTES = 1 * GIB
+OPEN_FILES = 4096
+BUSY_SHARE = 0.1
+
+
+def fence_findings(tasks: int) -> Iterator[Finding]:
+    """Which fences are possible for so many tasks side by side: found out by making one."""
+    fencing = Fencing.choose("auto", require=False, largest=tasks)
+    try:
+        found = fencing.describe()
+    finally:
+        fencing.close()
+    text = f"CPU {found.cpu}, memory {found.memory} ({found.reason})"
+    if found.cpu in ("none", "affinity") or found.memory == "none":
+        remedy = "sudo scripts/cgroup_setup.sh prepares groups once; or run as root, or below a delegated cgroup"
+        yield note("isolation", text, remedy)
+    else:
+        yield ok("isolation", text)
+
+
+def cpu_findings(root: Path = Path("/")) -> Iterator[Finding]:
+    """Processors that are ours, their governor, and how busy they are with something else."""
+    usable, count = cpus.usable_cpus(root=root), cpus.usable_count(root=root)
+    present = os.cpu_count() or 1
+    if count < len(usable):
+        text = f"a quota leaves {count} of {len(usable)} processors: tasks are throttled when they use more"
+        yield note("processors", text, "give the container whole processors (a cpuset) instead of a quota")
+    else:
+        yield ok("processors", f"{count} of {present} may be used")
+    governors = set()
+    for file in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"):
+        governors.add(file.read_text().strip())
+    if governors and governors != {"performance"}:
+        remedy = "sudo cpupower frequency-set -g performance"
+        yield note("governor", f"{', '.join(sorted(governors))}: clocks follow the load", remedy)
+    load = os.getloadavg()[0]
+    if load > max(1.0, BUSY_SHARE * count):
+        yield note("load", f"{load:.1f} processors were busy over the last minute", "let other work end first")
+
+
+def memory_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:
+    """Memory, shared memory and open files, for so many tasks side by side."""
+    memory = cpus.memory(root=root)
+    text = f"{memory.available_bytes / GIB:.1f} of {memory.total_bytes / GIB:.1f} GiB available ({memory.source})"
+    if memory.available_bytes < MEMORY_PER_TASK_BYTES * tasks:
+        yield note("memory", text, f"{MEMORY_PER_TASK_BYTES // GIB} GiB a task are safe; give the container more")
+    else:
+        yield ok("memory", text)
+    if SHM.is_dir():
+        shm_bytes = shutil.disk_usage(SHM).total
+        text = f"{SHM} holds {shm_bytes / GIB:.1f} GiB"
+        if shm_bytes < SHM_PER_TASK_BYTES * tasks:
+            yield bad(
+                "shared memory", f"{text}: loaders with workers would fail", "docker run --ipc host, or --shm-size 16g"
+            )
+        else:
+            yield ok("shared memory", text)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES:
+        yield note("open files", f"limited to {soft}", f"ulimit -n {OPEN_FILES}")
+
+
+def disk_findings(data: Path, results: Path) -> Iterator[Finding]:
+    """Room for results and data."""
+    place = next(p for p in (results.resolve(), *results.resolve().parents) if p.exists())
+    free_bytes = shutil.disk_usage(place).free
+    text = f"{free_bytes / GIB:.1f} GiB free for results in {place}"
+    if free_bytes < RESULTS_BYTES:
+        yield bad("disk", text, "make room, or set BENCHSUITE_OUT to another disk")
+    elif not os.access(place, os.W_OK):
+        yield bad("disk", f"{place} cannot be written to", "set BENCHSUITE_OUT to a folder of yours")
+    else:
+        yield ok("disk", text)
+    if data.is_dir():
+        yield ok("data", f"{data.resolve()}, {shutil.disk_usage(data).free / GIB:.1f} GiB free")
+    elif files.shipped("datasets"):
+        yield note("data", f"no data folder {data}", "benchsuite prepare, or set BENCHSUITE_DATA")
+    else:
+        yield ok("data", "no job of this version needs any: models make their input in memory")
+
+
+def extras_findings() -> Iterator[Finding]:
+    """Packages that some models need and that are not installed."""
+    missing: dict[str, list[str]] = {}
+    for name in entries.names():
+        for package in entries.declared(name, None).missing():
+            missing.setdefault(package, []).append(name)
+    for package, models in missing.items():
+        text = f"{', '.join(models)} cannot run: jobs with them are skipped"
+        yield bad("extras", text, f"pip install {shlex.quote(package)}")
+    if not missing:
+        yield ok("extras", "every shipped model can be imported")
+
+
+def to_json(findings: list[Finding]) -> str:
+    """The findings as JSON, for programs."""
+    return msgspec.json.format(msgspec.json.encode(findings), indent=2).decode()

@@ -1,0 +1,99 @@
+"""What the kernel counted for a group: OOM kills, peaks, pressure. None where it does not count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchsuite.host import cgroupfs
+from benchsuite.host.cgroups import UNIFIED, Group, Place
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The state of a group's counters; pressure in seconds since the group was made."""
+
+    oom_kills: int | None = None
+    peak_memory_bytes: int | None = None
+    peak_pids: int | None = None
+    cpu_some_s: float | None = None
+    cpu_full_s: float | None = None
+    memory_some_s: float | None = None
+    memory_full_s: float | None = None
+
+    def since(self, before: Counters) -> Counters:
+        """What was added since; of a peak that did not grow nothing is known."""
+        return Counters(
+            oom_kills=_added(self.oom_kills, before.oom_kills),
+            peak_memory_bytes=_grown(self.peak_memory_bytes, before.peak_memory_bytes),
+            peak_pids=_grown(self.peak_pids, before.peak_pids),
+            cpu_some_s=_passed(self.cpu_some_s, before.cpu_some_s),
+            cpu_full_s=_passed(self.cpu_full_s, before.cpu_full_s),
+            memory_some_s=_passed(self.memory_some_s, before.memory_some_s),
+            memory_full_s=_passed(self.memory_full_s, before.memory_full_s),
+        )
+
+
+def _added(after: int | None, before: int | None) -> int | None:
+    return None if after is None else after - (before or 0)
+
+
+def _grown(after: int | None, before: int | None) -> int | None:
+    return None if after is None or after <= (before or 0) else after
+
+
+def _passed(after: float | None, before: float | None) -> float | None:
+    return None if after is None else round(after - (before or 0.0), 6)
+
+
+def count(group: Group) -> Counters:
+    """The counters as they are now."""
+    memory, pids, unified = (group.places.get(name) for name in ("memory", "pids", UNIFIED))
+    kills = peak = None
+    if memory and memory.version == 2:
+        # Counts the kills in groups below it, too.
+        kills = cgroupfs.number(memory.folder / "memory.events", "oom_kill")
+        peak = cgroupfs.number(memory.folder / "memory.peak")
+    elif memory:
+        # `memory.failcnt` is no sign of a kill: it may stay 0.
+        kills = cgroupfs.number(memory.folder / "memory.oom_control", "oom_kill")
+        peak = cgroupfs.number(memory.folder / "memory.max_usage_in_bytes")
+    cpu_some_s, cpu_full_s = _pressure_s(unified, "cpu.pressure")
+    memory_some_s, memory_full_s = _pressure_s(unified, "memory.pressure")
+    return Counters(
+        oom_kills=kills,
+        peak_memory_bytes=peak,
+        peak_pids=cgroupfs.number(pids.folder / "pids.peak") if pids else None,
+        cpu_some_s=cpu_some_s,
+        cpu_full_s=cpu_full_s,
+        memory_some_s=memory_some_s,
+        memory_full_s=memory_full_s,
+    )
+
+
+def _pressure_s(place: Place | None, name: str) -> tuple[float | None, float | None]:
+    """The totals of lines such as "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500", which are microseconds."""
+    found: dict[str, float] = {}
+    for line in (cgroupfs.read(place.folder / name) or "").splitlines() if place else ():
+        kind, _, rest = line.partition(" ")
+        total = rest.rpartition("total=")[2]
+        if total.isdecimal():
+            found[kind] = int(total) / 1e6
+    return found.get("some"), found.get("full")
+
+
+def throttled_s(own: Mapping[str, Place]) -> float | None:
+    """How long a CPU quota on this process's own group, or on one around it, has held processes back so far."""
+    place = own.get("cpu", own.get(UNIFIED))
+    found = [_throttled_s(folder) for folder in place.chain()] if place else []
+    return max((value for value in found if value is not None), default=None)
+
+
+def _throttled_s(folder: Path) -> float | None:
+    file = folder / "cpu.stat"
+    for key, per_second in (("throttled_usec", 1e6), ("throttled_time", 1e9)):
+        value = cgroupfs.number(file, key)
+        if value is not None:
+            return value / per_second
+    return None

@@ -1,0 +1,206 @@
+"""Which CPUs and how much memory are ours, not the host's, and how CPUs are dealt out to tenants.
+
+`root` is the folder that holds `proc` and `sys`: a test's own, or "/".
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchsuite.host import cgroupfs
+from benchsuite.host.cgroups import NO_LIMIT_BYTES, UNIFIED, Place, cpus_of, own
+
+ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class Core:
+    """A physical core: those of its hardware threads that are ours, and its NUMA node."""
+
+    cpus: tuple[int, ...]
+    node: int = 0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What may be used, from the group's limit or the host; reclaimable file cache counts as available."""
+
+    total_bytes: int
+    available_bytes: int
+    source: Literal["cgroup", "host"]
+    note: str | None = None
+
+
+# --- what is ours -----------------------------------------------------------------------------------------------------
+
+
+def usable_cpus(root: Path = ROOT, affinity: Collection[int] | None = None) -> tuple[int, ...]:
+    """The CPUs on which this process may run: its affinity, within its own cpuset."""
+    mine = set(os.sched_getaffinity(0) if affinity is None else affinity)
+    places = own(root)
+    place = places.get("cpuset", places.get(UNIFIED))
+    allowed = set(cpus_of(place.folder)) if place else set()
+    return tuple(sorted(mine & allowed or mine))
+
+
+def usable_count(root: Path = ROOT, affinity: Collection[int] | None = None) -> int:
+    """How many CPUs may be kept busy: as many as are usable, or the quota rounded up where that is less; at least 1."""
+    return max(1, math.ceil(min(len(usable_cpus(root, affinity)), _quota(own(root)))))
+
+
+def _quota(places: dict[str, Place]) -> float:
+    """The least CPU quota on this process, in CPUs; infinite without any."""
+    place = places.get("cpu", places.get(UNIFIED))
+    least = math.inf
+    for folder in place.chain() if place else ():
+        words = (cgroupfs.read(folder / "cpu.max") or "").split()
+        if not words:
+            words = [cgroupfs.read(folder / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+        # "max", or -1 in version 1, is no quota.
+        if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
+            least = min(least, int(words[0]) / int(words[1]))
+    return least
+
+
+def memory(root: Path = ROOT) -> Memory:
+    """The memory that may be used: the least limit on this process's group and those around it, else the host's."""
+    total_bytes, available_bytes = (_host_bytes(root, key) for key in ("MemTotal:", "MemAvailable:"))
+    places = own(root)
+    place = places.get("memory", places.get(UNIFIED))
+    source: Literal["cgroup", "host"] = "host"
+    note = None
+    for folder in place.chain() if place else ():
+        file = folder / ("memory.max" if place and place.version == 2 else "memory.limit_in_bytes")
+        try:
+            text = file.read_text(encoding="utf-8").strip()
+            limit = NO_LIMIT_BYTES if text == "max" else int(text)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            note = f"{file}: the memory limit cannot be read; a limit that is there is not known"
+            continue
+        if limit < NO_LIMIT_BYTES and limit < total_bytes:
+            total_bytes, source = limit, "cgroup"
+        if limit < NO_LIMIT_BYTES:
+            available_bytes = min(available_bytes, max(0, limit - _unreclaimable_bytes(folder)))
+    return Memory(total_bytes, min(available_bytes, total_bytes), source, note)
+
+
+def _host_bytes(root: Path, key: str) -> int:
+    for line in (cgroupfs.read(root / "proc/meminfo") or "").splitlines():
+        words = line.split()
+        if words and words[0] == key:
+            return int(words[1]) * 1024
+    return 0
+
+
+def _unreclaimable_bytes(folder: Path) -> int:
+    """What a group holds, but for file cache that the kernel drops first."""
+    if (used := cgroupfs.number(folder / "memory.current")) is not None:
+        return used - (cgroupfs.number(folder / "memory.stat", "inactive_file") or 0)
+    used = cgroupfs.number(folder / "memory.usage_in_bytes") or 0
+    return used - (cgroupfs.number(folder / "memory.stat", "total_inactive_file") or 0)
+
+
+# --- how it is built --------------------------------------------------------------------------------------------------
+
+
+def topology(root: Path, cpus: Collection[int]) -> tuple[Core, ...]:
+    """The physical cores of these CPUs. A CPU about which nothing is said is a core of its own, in node 0."""
+    node_of: dict[int, int] = {}
+    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
+        for cpu in cgroupfs.parse_cpus(cgroupfs.read(folder / "cpulist") or ""):
+            node_of[cpu] = int(folder.name.removeprefix("node"))
+    cores: dict[tuple[int, ...], Core] = {}
+    for cpu in sorted(cpus):
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        text = cgroupfs.read(folder / "thread_siblings_list") or cgroupfs.read(folder / "core_cpus_list") or str(cpu)
+        siblings = tuple(c for c in cgroupfs.parse_cpus(text) if c in cpus) or (cpu,)
+        cores[siblings] = Core(siblings, node_of.get(cpu, 0))
+    return tuple(cores.values())
+
+
+def near_gpu(pci: str, root: Path = ROOT) -> tuple[int, ...]:
+    """The CPUs that are near a GPU; none where the machine does not say (as in most virtual machines).
+
+    Args:
+        pci: the address as NVML writes it, "00000000:3B:00.0".
+    """
+    domain, _, rest = pci.lower().partition(":")
+    try:
+        folder = root / f"sys/bus/pci/devices/{int(domain, 16):04x}:{rest}"
+    except ValueError:
+        return ()
+    node = cgroupfs.read(folder / "numa_node") or "-1"
+    if not node.isdecimal():
+        return ()
+    text = cgroupfs.read(folder / "local_cpulist") or cgroupfs.read(
+        root / f"sys/devices/system/node/node{node}/cpulist"
+    )
+    return cgroupfs.parse_cpus(text or "")
+
+
+# --- dealing out ------------------------------------------------------------------------------------------------------
+
+
+def shares(cores: Sequence[Core], nears: Sequence[Collection[int]], count: int) -> list[tuple[int, ...]]:
+    """CPUs for each of several tenants: exclusive, equally many, whole cores, on one node and near what it wants.
+
+    Threads of one core go to different tenants only where there are more tenants than cores. A tenant may therefore get
+    a thread less than its arithmetic share.
+
+    Args:
+        cores: what there is to deal out.
+        nears: for each tenant the CPUs that it wants to be near to; none for no wish.
+        count: how many CPUs may be busy at all.
+
+    Returns:
+        One set for each tenant, in order; an empty list where there are fewer CPUs than tenants.
+    """
+    size = min(count, sum(len(core.cpus) for core in cores)) // len(nears)
+    if size and len(cores) < len(nears):
+        loose = [Core((cpu,), core.node) for core in cores for cpu in core.cpus]
+        return _deal(loose, nears, size) or []
+    for wanted in range(size, 0, -1):
+        if dealt := _deal(cores, nears, wanted):
+            return dealt
+    return []
+
+
+def _deal(cores: Sequence[Core], nears: Sequence[Collection[int]], wanted: int) -> list[tuple[int, ...]] | None:
+    """So many CPUs for each; those with a wish choose first. None where the cores do not suffice."""
+    free = list(cores)
+    dealt: dict[int, tuple[int, ...]] = {}
+    for index in sorted(range(len(nears)), key=lambda i: not nears[i]):
+        taken = _take(free, frozenset(nears[index]), wanted)
+        if not taken:
+            return None
+        dealt[index] = taken
+    return [dealt[index] for index in range(len(nears))]
+
+
+def _take(free: list[Core], near: frozenset[int], wanted: int) -> tuple[int, ...] | None:
+    """Take cores for so many CPUs out of `free`. A core that is too large is taken whole, and used in part."""
+    room: collections.Counter[int] = collections.Counter()
+    for core in free:
+        room[core.node] += len(core.cpus)
+
+    def rank(core: Core) -> tuple[bool, int, int, int, tuple[int, ...]]:
+        return not near & set(core.cpus), -room[core.node], core.node, -len(core.cpus), core.cpus
+
+    taken: list[int] = []
+    while len(taken) < wanted:
+        left = wanted - len(taken)
+        fitting = [core for core in free if len(core.cpus) <= left] or free
+        if not fitting:
+            return None
+        core = min(fitting, key=rank)
+        free.remove(core)
+        taken += core.cpus[:left]
+    return tuple(sorted(taken))

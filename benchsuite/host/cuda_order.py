@@ -1,0 +1,70 @@
+"""The order in which CUDA itself numbers unlike GPUs: asked of CUDA, in a process that ends, and never guessed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from benchsuite.tasks import Gpu
+
+LIMIT_S = 60.0
+_PROGRAM = """
+import torch
+for index in range(torch.cuda.device_count()):
+    card = torch.cuda.get_device_properties(index)
+    print(card.uuid, f"{card.pci_domain_id:x}:{card.pci_bus_id:x}:{card.pci_device_id:x}")
+"""
+
+
+def differs(present: Sequence[Gpu], environ: Mapping[str, str]) -> bool:
+    """Whether numbers mean another order than NVML's: the user asked for CUDA's own, and the GPUs are not all alike."""
+    return environ.get("CUDA_DEVICE_ORDER") == "FASTEST_FIRST" and len({gpu.name for gpu in present}) > 1
+
+
+def numbered(present: Sequence[Gpu], environ: Mapping[str, str]) -> dict[int, Gpu] | str:
+    """CUDA's number -> NVML's GPU, matched by UUID, else by PCI address; or in words why that cannot be told."""
+    variables = {name: value for name, value in environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    listed = _listed(tuple(sorted(variables.items())))
+    if isinstance(listed, str):
+        return listed
+    found: dict[int, Gpu] = {}
+    for number, (uuid, pci) in enumerate(listed):
+        place = _place(pci)
+        same = [g for g in present if g.uuid == uuid] or [g for g in present if place and _place(g.pci) == place]
+        if len(same) == 1:
+            found[number] = same[0]
+    return found
+
+
+@cache
+def _listed(variables: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...] | str:
+    """UUID and PCI address of each GPU in CUDA's order under these variables, or why CUDA does not tell."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM],
+            env=dict(variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"torch did not list the GPUs within {LIMIT_S:g} s"
+    except OSError as error:
+        return f"{sys.executable} cannot be started: {error.strerror}"
+    if done.returncode:
+        return f"torch could not list the GPUs: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+    cards = [line.split() for line in done.stdout.splitlines()]
+    return tuple((f"GPU-{uuid.removeprefix('GPU-')}", pci) for uuid, pci in cards) or "torch sees no GPU"
+
+
+def _place(pci: str) -> tuple[int, ...] | None:
+    """Domain, bus and device; NVML writes `00000000:01:00.0`."""
+    try:
+        return tuple(int(part, 16) for part in pci.partition(".")[0].split(":"))
+    except ValueError:
+        return None

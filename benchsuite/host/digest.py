@@ -1,0 +1,154 @@
+"""What a window of samples says, in one record: spreads, counters' differences, time under each clock event."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from benchsuite.schema import finite
+from benchsuite.tasks import Gpu
+from benchsuite.telemetry import (
+    GAUGES,
+    GPM_GAUGES,
+    DeviceSample,
+    DeviceTelemetry,
+    GpuProcess,
+    Spread,
+    TenantSample,
+    TenantTelemetry,
+)
+
+# Clock events hold until the next sample, but not over a gap of more than so many usual intervals: nobody looked.
+_HOLDS_INTERVALS = 3
+
+
+def summarise(
+    gpu: Gpu, samples: Sequence[DeviceSample], reasons: Mapping[str, str], own_pids: Collection[int]
+) -> DeviceTelemetry:
+    """A GPU over the window that `samples` were cut to.
+
+    Args:
+        reasons: field -> why it has no value, see `Monitor.device_reasons`.
+        own_pids: processes that are the run's; any other on the GPU is foreign.
+    """
+    why: dict[str, str] = {}
+    spreads = {field: _spread(samples, field, reasons, why) for field in (*GAUGES, *GPM_GAUGES)}
+    energy_j, energy_span_s = _difference(samples, "energy_j", reasons, why)
+    events_s, events_span_s = _clock_events(samples, reasons, why)
+    ecc = [_difference(samples, field, reasons, why)[0] for field in ("ecc_corrected", "ecc_uncorrected")]
+    return DeviceTelemetry(
+        uuid=gpu.uuid,
+        pci=gpu.pci,
+        visible_index=gpu.visible_index,
+        samples=len(samples),
+        spreads=spreads,
+        energy_j=energy_j,
+        energy_span_s=energy_span_s,
+        clock_events_s=events_s,
+        clock_events_span_s=events_span_s,
+        ecc_corrected=None if ecc[0] is None else int(ecc[0]),
+        ecc_uncorrected=None if ecc[1] is None else int(ecc[1]),
+        foreign=_foreign(samples, frozenset(own_pids), reasons, why),
+        reasons=why,
+    )
+
+
+def summarise_tenant(samples: Sequence[TenantSample], reasons: Mapping[str, str]) -> TenantTelemetry:
+    """A task's processes over the window that `samples` were cut to."""
+    why: dict[str, str] = {}
+    cpu_s, span_s = _difference(samples, "cpu_s", reasons, why)
+    if not samples:
+        why["processes_max"] = _why(samples, "processes", reasons)
+    return TenantTelemetry(
+        samples=len(samples),
+        processes_max=max((s.processes for s in samples), default=None),
+        cpu_s=cpu_s,
+        cpu_span_s=span_s,
+        cpus=finite(cpu_s / span_s) if cpu_s is not None and span_s else None,
+        rss_bytes=_spread(samples, "rss_bytes", reasons, why),
+        group_memory_bytes=_spread(samples, "group_memory_bytes", reasons, why),
+        reasons=why,
+    )
+
+
+def _present(samples: Sequence[DeviceSample | TenantSample], field: str) -> list[tuple[float, Any]]:
+    return [(s.monotonic_s, value) for s in samples if (value := getattr(s, field)) is not None]
+
+
+def _why(samples: Sequence[DeviceSample | TenantSample], field: str, reasons: Mapping[str, str]) -> str:
+    return reasons.get(field, "not read") if samples else reasons.get("samples", "no sample in the window")
+
+
+def _spread(
+    samples: Sequence[DeviceSample | TenantSample], field: str, reasons: Mapping[str, str], why: dict[str, str]
+) -> Spread | None:
+    values = [value for _, value in _present(samples, field)]
+    if not values:
+        why[field] = _why(samples, field, reasons)
+        return None
+    mean = float(f"{statistics.fmean(values):.7g}")
+    return Spread(min=min(values), mean=mean, max=max(values), n=len(values))
+
+
+def _difference(
+    samples: Sequence[DeviceSample | TenantSample], field: str, reasons: Mapping[str, str], why: dict[str, str]
+) -> tuple[float | None, float | None]:
+    """How much a counter grew between the first and the last sample that have it, and in how many seconds."""
+    found = _present(samples, field)
+    if not found:
+        why[field] = _why(samples, field, reasons)
+    elif len(found) < 2:
+        why[field] = "one sample in the window; a difference needs two"
+    elif any(later < earlier for (_, earlier), (_, later) in itertools.pairwise(found)):
+        why[field] = "the counter was reset within the window"
+    else:
+        (first_s, first), (last_s, last) = found[0], found[-1]
+        return finite(last - first, 9), finite(last_s - first_s, 9)
+    return None, None
+
+
+def _clock_events(
+    samples: Sequence[DeviceSample], reasons: Mapping[str, str], why: dict[str, str]
+) -> tuple[dict[str, float] | None, float | None]:
+    """Seconds under each reason, each sample's reasons holding until the next sample; and the seconds watched."""
+    found = _present(samples, "clock_events")
+    if len(found) < 2:
+        why["clock_events_s"] = (
+            "fewer than two samples in the window" if found else _why(samples, "clock_events", reasons)
+        )
+        return None, None
+    intervals = [(later - earlier, events) for (earlier, events), (later, _) in itertools.pairwise(found)]
+    longest_s = _HOLDS_INTERVALS * statistics.median(length_s for length_s, _ in intervals)
+    watched = [(length_s, events) for length_s, events in intervals if length_s <= longest_s]
+    under_s: dict[str, float] = {}
+    for length_s, events in watched:
+        for event in events:
+            under_s[event] = under_s.get(event, 0.0) + length_s
+    return {name: round(s, 6) for name, s in sorted(under_s.items())}, round(sum(s for s, _ in watched), 6)
+
+
+def _foreign(
+    samples: Sequence[DeviceSample], own: frozenset[int], reasons: Mapping[str, str], why: dict[str, str]
+) -> tuple[GpuProcess, ...] | None:
+    """Processes that are not ours, each with the most memory it held.
+
+    In a container NVML may number processes as the host does. A number that is not here, while none of ours was ever
+    listed, may be our own process: then nothing can be told.
+    """
+    found = _present(samples, "processes")
+    if not found:
+        why["foreign"] = _why(samples, "processes", reasons)
+        return None
+    listed = [process for _, processes in found for process in processes]
+    others = [process for process in listed if process.pid not in own]
+    if len(others) == len(listed) and any(not process.here for process in others):
+        why["foreign"] = "NVML lists processes by numbers that are not of this container"
+        return None
+    most: dict[int, GpuProcess] = {}
+    for process in others:
+        before = most.get(process.pid)
+        if before is None or (process.memory_bytes or 0) > (before.memory_bytes or 0):
+            most[process.pid] = process
+    return tuple(most[pid] for pid in sorted(most))

@@ -1,0 +1,62 @@
+"""Writing that leaves no half a file, and never replaces one by accident."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from pathlib import Path
+
+
+def write_aside(folder: Path, content: bytes) -> Path:
+    """A new, flushed, hidden file in `folder`, to be linked or renamed to its name.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; nothing is left behind.
+    """
+    path = folder / f".{secrets.token_hex(8)}.tmp"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # the umask has its say
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def take(aside: Path, path: Path) -> None:
+    """Give a finished file its name; FileExistsError if the name is taken, in one step even between hosts."""
+    try:
+        os.link(aside, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+            raise
+        # A file system without hard links: reserve the name, then rename over the reservation.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        aside.replace(path)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, never over an existing one.
+
+    Raises:
+        FileExistsError: the name is taken.
+        OSError: it cannot be written; nothing is left behind.
+    """
+    aside = write_aside(path.parent, content)
+    try:
+        take(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Put new content in place of a file in one step; for the run's own state only, never for a result.
+
+    Raises:
+        OSError: it cannot be written; the old content stays.
+    """
+    write_aside(path.parent, content).replace(path)

@@ -1,0 +1,280 @@
+"""Control groups: found in what /proc says, and real ones where this machine lets us make them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_cgroups import V2_LINE, own_ground, tree, v1_line
+
+from benchsuite.host import cgroups
+from benchsuite.host.cgroupfs import started_ticks
+from benchsuite.host.cgroups import UNIFIED, Group, Place, enable, own
+from benchsuite.host.counters import Counters, count, throttled_s
+from benchsuite.launch import confine, fence
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+def folders(root: Path, *names: str) -> None:
+    for name in names:
+        (root / "sys/fs/cgroup" / name).mkdir(parents=True, exist_ok=True)
+
+
+# --- where this process is --------------------------------------------------------------------------------------------
+
+
+def test_each_controller_has_its_own_place_and_version(tmp_path: Path) -> None:
+    unified = "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"
+    lines = "\n".join([v1_line("memory"), v1_line("cpu,cpuacct"), v1_line("xattr,name=systemd"), unified])
+    groups = "9:name=systemd:/s\n4:memory:/a/b\n3:cpu,cpuacct:/\n0::/u"
+    root = tree(tmp_path, lines, groups, {"sys/fs/cgroup/unified/u/cgroup.controllers": "hugetlb"})
+    folders(root, "memory/a/b", "cpu,cpuacct")
+    found = own(root)
+    mount = root / "sys/fs/cgroup"
+    assert found["memory"] == Place(1, mount / "memory/a/b", mount / "memory")
+    assert found["cpu"] == found["cpuacct"] == Place(1, mount / "cpu,cpuacct", mount / "cpu,cpuacct")
+    assert found[UNIFIED] == found["hugetlb"] == Place(2, mount / "unified/u", mount / "unified")
+    assert "cpuset" not in found
+    assert list(found["memory"].chain()) == [mount / "memory/a/b", mount / "memory/a", mount / "memory"]
+    assert list(found["cpu"].chain()) == [mount / "cpu,cpuacct"]
+
+
+def test_the_mount_may_be_a_part_of_the_hierarchy_and_its_name_escaped(tmp_path: Path) -> None:
+    root = tree(
+        tmp_path, V2_LINE.replace(" / /sys/fs/cgroup", r" /docker/abc /sys/my\040groups"), "0::/docker/abc/x", {}
+    )
+    (root / "sys/my groups/x").mkdir(parents=True)
+    assert own(root)[UNIFIED].folder == root / "sys/my groups/x"
+
+
+def test_a_group_that_cannot_be_seen_is_not_taken_for_ours(tmp_path: Path) -> None:
+    root = tree(tmp_path, v1_line("memory"), "4:memory:/../../elsewhere", {})
+    folders(root, "memory")
+    assert own(root)["memory"] == Place(1, root / "sys/fs/cgroup/memory", root / "sys/fs/cgroup/memory", exact=False)
+    made = fence.Made.prove(own(root), (0,), 1 << 30)
+    assert made.versions == {}
+    assert "cannot be seen" in made.why_not["memory"]
+    assert list((root / "sys/fs/cgroup/memory").iterdir()) == []
+
+
+def test_no_control_groups_at_all(tmp_path: Path) -> None:
+    assert own(tmp_path) == {}
+    assert throttled_s({}) is None
+
+
+# --- counters ---------------------------------------------------------------------------------------------------------
+
+
+def test_counters_of_version_2(tmp_path: Path) -> None:
+    said = {
+        "memory.events": "low 0\nhigh 0\nmax 7\noom 1\noom_kill 2\noom_group_kill 1",
+        "memory.peak": "1048576",
+        "pids.peak": "9",
+        "cpu.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 total=500000",
+        "cpu.stat": "usage_usec 5\nnr_throttled 4\nthrottled_usec 1500000",
+    }
+    for name, text in said.items():
+        (tmp_path / name).write_text(text)
+    place = Place(2, tmp_path, tmp_path)
+    found = count(Group(dict.fromkeys(("memory", "pids", UNIFIED), place)))
+    assert found == Counters(2, 1048576, 9, 2.5, 0.5, None, None)
+    assert throttled_s({UNIFIED: place}) == 1.5
+
+
+def test_counters_of_version_1(tmp_path: Path) -> None:
+    (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3")
+    (tmp_path / "memory.max_usage_in_bytes").write_text("4096")
+    (tmp_path / "memory.failcnt").write_text("0")
+    (tmp_path / "cpu.stat").write_text("nr_periods 9\nnr_throttled 1\nthrottled_time 250000000")
+    place = Place(1, tmp_path, tmp_path)
+    assert count(Group({"memory": place})) == Counters(oom_kills=3, peak_memory_bytes=4096)
+    assert count(Group({"cpuset": place})) == Counters()
+    assert throttled_s({"cpu": place}) == 0.25
+
+
+def test_only_what_a_task_added_is_its_own() -> None:
+    before = Counters(oom_kills=2, peak_memory_bytes=100, peak_pids=3, cpu_some_s=1.5)
+    after = Counters(oom_kills=3, peak_memory_bytes=100, peak_pids=8, cpu_some_s=2.0)
+    assert after.since(before) == Counters(oom_kills=1, peak_memory_bytes=None, peak_pids=8, cpu_some_s=0.5)
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_is_its_pid_and_start_and_a_zombie_is_dead() -> None:
+    assert started_ticks(os.getpid()) == started_ticks(os.getpid())
+    child = subprocess.Popen(["true"])
+    deadline = time.monotonic() + 5
+    while started_ticks(child.pid) is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert started_ticks(child.pid) is None
+    assert Path(f"/proc/{child.pid}").exists(), "it is a zombie"
+    child.wait()
+
+
+def test_the_wrapper_says_in_one_line_what_it_cannot_enter(tmp_path: Path) -> None:
+    missing = tmp_path / "gone" / "cgroup.procs"
+    done = subprocess.run([*confine.prefix([missing]), "true"], capture_output=True, text=True, check=False)
+    assert done.returncode == 125
+    assert done.stderr.splitlines() == [
+        f"benchsuite: cannot start the task in its fence: {missing}: No such file or directory"
+    ]
+    done = subprocess.run([*confine.prefix([], [0]), "no-such-program"], capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (125, 1)
+    for words in (["--cpus", "0"], ["--what", "x", "--", "true"], ["--"]):
+        done = subprocess.run(
+            [sys.executable, "-m", confine.MODULE, *words], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, len(done.stderr.splitlines())) == (125, 1)
+    assert confine.prefix([]) == []
+
+
+def test_the_wrapper_keeps_pid_arguments_descriptors_and_signals() -> None:
+    reading, writing = os.pipe()
+    code = "import os,signal,sys; os.write(int(sys.argv[1]), f'{os.getpid()} {os.sched_getaffinity(0)}'.encode())"
+    cpu = min(os.sched_getaffinity(0))
+    child = subprocess.Popen(
+        [*confine.prefix([], [cpu]), sys.executable, "-c", code, str(writing)], pass_fds=(writing,)
+    )
+    assert child.wait(20) == 0
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        assert file.read() == f"{child.pid} {{{cpu}}}"
+    piped = subprocess.run([*confine.prefix([], [cpu]), "sh", "-c", "kill -PIPE $$"], check=False)
+    assert piped.returncode == -13, "SIGPIPE is not ignored"
+
+
+# --- real groups ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="ground")
+def ground_fixture() -> Iterator[Group]:
+    """A group of the test's own, empty, in all hierarchies where it can be had."""
+    with own_ground() as ground:
+        yield ground
+
+
+@pytest.fixture(name="group")
+def group_fixture(ground: Group) -> Iterator[Group]:
+    group = ground.below("one")
+    group.create()
+    yield group
+    fence.end(group)
+
+
+def start(group: Group, command: list[str]) -> subprocess.Popen[str]:
+    words = [*confine.prefix(group.joins()), *command]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_members(group: Group, number: int) -> list[int]:
+    deadline = time.monotonic() + 10
+    while len(group.pids()) < number and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return group.pids()
+
+
+def test_killing_a_group_ends_a_grandchild_in_a_session_of_its_own(group: Group) -> None:
+    inner = "import subprocess, sys, time; subprocess.Popen(['sleep', '300'], start_new_session=True); time.sleep(300)"
+    with start(group, [sys.executable, "-c", inner]) as child:
+        pids = wait_members(group, 2)
+        assert child.pid in pids
+        assert len(pids) == 2
+        begun = time.monotonic()
+        assert group.kill()
+        assert time.monotonic() - begun < 3
+        assert child.wait(5) == -9
+    assert group.pids() == []
+    assert all(started_ticks(pid) is None for pid in pids)
+    assert group.remove()
+
+
+@pytest.mark.parametrize("without", [(), (UNIFIED,), (UNIFIED, "freezer")], ids=["all", "freezer", "signals only"])
+def test_killing_works_without_the_help_of_the_kernel(ground: Group, without: tuple[str, ...]) -> None:
+    places = {name: place for name, place in ground.places.items() if name not in without}
+    if {place.version for place in places.values()} == {2}:
+        pytest.skip("version 2 kills by itself")
+    group = Group(places).below("bare")
+    group.create()
+    forks = "import os, time\nfor _ in range(5): os.fork()\ntime.sleep(300)"
+    with start(group, [sys.executable, "-c", forks]) as child:
+        assert len(wait_members(group, 32)) == 32
+        assert group.kill()
+        assert child.wait(5) == -9
+    assert group.pids() == []
+    assert group.remove()
+
+
+def test_a_group_with_members_stays_and_one_without_goes_with_all_below_it(group: Group) -> None:
+    group.below("deep").create()
+    group.below("deep").below("deeper").create()
+    with start(group, SLEEP) as child:
+        wait_members(group, 1)
+        assert not group.remove(limit_s=0.1)
+        group.kill()
+        child.wait(5)
+    assert group.remove()
+    assert not any(folder.exists() for folder in group.folders())
+    assert group.remove(), "twice is fine"
+
+
+def test_who_is_late_finds_no_group_to_enter(group: Group) -> None:
+    assert fence.end(group)
+    with start(group, SLEEP) as child:
+        assert child.wait(10) == 125
+        assert child.stderr
+        assert "No such file or directory" in child.stderr.read()
+
+
+def test_processes_that_enter_while_the_group_is_ended_do_not_survive(group: Group) -> None:
+    children = [start(group, SLEEP) for _ in range(12)]
+    time.sleep(0.05)
+    assert fence.end(group)
+    for child in children:
+        with child:
+            assert child.wait(10) in (-9, 125)
+    assert not any(folder.exists() for folder in group.folders())
+
+
+def test_cpus_that_are_not_there_are_refused(group: Group) -> None:
+    if "cpuset" not in group.places:
+        pytest.skip("no cpuset controller here")
+    with pytest.raises(OSError, match=r"cpuset\.cpus"):
+        group.set_cpus((4000,))
+
+
+def test_version_2_gives_no_controller_below_a_group_with_processes() -> None:
+    """The real rule, with whichever controller version 2 has here."""
+    place = own().get(UNIFIED)
+    names = sorted(set(own()) - {UNIFIED}) if place else []
+    names = [name for name in names if own()[name].version == 2]
+    if os.getuid() or not place or not names or (place.folder / "cgroup.type").exists():
+        pytest.skip("needs to be root in a version 2 root group with a controller")
+    name = names[0]
+    was = (place.folder / "cgroup.subtree_control").read_text().split()
+    group = Group({UNIFIED: place.below(f"benchsuite-rule-{os.getpid()}")})
+    try:
+        assert enable(place.folder, [name]) == {}, "the root is exempt"
+        group.create()
+        box = group.below("box")
+        box.create()
+        folder = group.folders()[0]
+        assert enable(folder, [name]) == {}
+        with start(box, SLEEP):
+            wait_members(box, 1)
+            why = enable(box.folders()[0], [name])
+            assert "holds processes" in why[name]
+            inside = Place(2, box.folders()[0], place.mount)
+            base, refused = fence.unified_base(inside, [name])
+            assert (base.folder, refused) == (folder, {}), "a sibling may have it"
+            group.kill()
+    finally:
+        fence.end(group)
+        if name not in was:
+            cgroups.cgroupfs.write(place.folder / "cgroup.subtree_control", f"-{name}")
