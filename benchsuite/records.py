@@ -6,10 +6,11 @@ boot id let the streams of one machine be joined.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from benchsuite.schema import SCHEMA, Record
 from benchsuite.tasks import Gpu, Task
+from benchsuite.telemetry import Telemetry
 
 Status = Literal["ok", "failed", "oom", "timeout", "killed", "lost", "interrupted", "skipped"]
 FAILURES: frozenset[Status] = frozenset({"failed", "oom", "timeout", "killed", "lost"})
@@ -240,6 +241,6 @@ class Result(Record, frozen=True, kw_only=True):
     timeline: Timeline
     anchor: Anchor
     measurement: Measurement = Measurement()
-    telemetry: dict[str, Any] | None = None
+    telemetry: Telemetry | None = None
     telemetry_reason: str | None = None
     exit_code: int | None = None

@@ -128,9 +128,7 @@ def test_the_wrapper_says_in_one_line_what_it_cannot_enter(tmp_path: Path) -> No
     done = subprocess.run([*confine.prefix([], [0]), "no-such-program"], capture_output=True, text=True, check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (125, 1)
     for words in (["--cpus", "0"], ["--what", "x", "--", "true"], ["--"]):
-        done = subprocess.run(
-            [sys.executable, "-m", confine.MODULE, *words], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([sys.executable, confine.__file__, *words], capture_output=True, text=True, check=False)
         assert (done.returncode, len(done.stderr.splitlines())) == (125, 1)
     assert confine.prefix([]) == []
 

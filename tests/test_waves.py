@@ -12,10 +12,12 @@ import pytest
 from support import environ
 
 from benchsuite.host import machine as host
+from benchsuite.host.monitor import Monitor
 from benchsuite.launch import waves
 from benchsuite.launch.child import Seen
 from benchsuite.launch.outcome import Setting, classify
-from benchsuite.launch.waves import Runner
+from benchsuite.launch.tenants import Fencing
+from benchsuite.launch.waves import Means, Runner
 from benchsuite.records import Code, ProfileUsed, Result, Run
 from benchsuite.rundir import RunDir, make_folder
 from benchsuite.tasks import Job, Placement, Plan, Task
@@ -61,7 +63,11 @@ def side_by_side(folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: dict[s
     watching = Watching()
     make_folder(folder / "out")
     rundir = RunDir.create(folder / "out", run, Plan(tasks=tuple(tasks)))
-    Runner(rundir, Setting(machine, "", code, time.monotonic()), dict(os.environ), watching).run(tasks)
+    fencing = Fencing.choose("none", require=False, largest=len(tasks))
+    with Monitor([]) as monitor:
+        means = Means(Setting(machine, "", code, time.monotonic()), fencing, monitor)
+        Runner(rundir, means, dict(os.environ), watching).run(tasks)
+    fencing.close()
     return watching.results
 
 

@@ -9,7 +9,7 @@ import tempfile
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -17,7 +17,9 @@ from benchsuite.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from benchsuite.launch.progress import Progress
-    from benchsuite.records import Machine, ProfileUsed
+    from benchsuite.launch.session import Invocation
+    from benchsuite.launch.tenants import Isolation
+    from benchsuite.records import ProfileUsed
     from benchsuite.tasks import Plan
 
 _EPILOG = "After -- come job fields (--max-count, --min-time-s, --precision, ...) and parameters of the jobs' models."
@@ -34,6 +36,15 @@ _EPILOG = "After -- come job fields (--max-count, --min-time-s, --precision, ...
 @click.option("--name", "only", multiple=True, metavar="JOB", help="Run only this job; may be repeated.")
 @click.option("--exclude", multiple=True, metavar="JOB", help="Leave this job out; may be repeated.")
 @click.option(
+    "--isolation",
+    type=click.Choice(["auto", "cgroup", "affinity", "none"]),
+    default="auto",
+    show_default=True,
+    help="How tasks side by side are fenced off from each other.",
+)
+@click.option("--no-cgexec", is_flag=True, help="The same as --isolation none.")
+@click.option("--require-isolation", is_flag=True, help="Refuse to start rather than fall back to a weaker fence.")
+@click.option(
     "--dry-run", is_flag=True, help="Print every task, its GPU and a command line that runs it; start nothing."
 )
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
@@ -45,6 +56,9 @@ def command(
     resume: bool,
     only: tuple[str, ...],
     exclude: tuple[str, ...],
+    isolation: str,
+    no_cgexec: bool,
+    require_isolation: bool,
     dry_run: bool,
     changes: tuple[str, ...],
 ) -> int:
@@ -54,7 +68,7 @@ def command(
     """
     from benchsuite import profile as profiles
     from benchsuite.host import machine as host
-    from benchsuite.launch.session import data_root
+    from benchsuite.launch.session import Invocation, data_root
     from benchsuite.overrides import Overrides
     from benchsuite.plan import make_plan
     from benchsuite.rundir import planned_repeats
@@ -75,7 +89,10 @@ def command(
     if dry_run:
         _show(plan, machine.gpu_note)
         return 0
-    return _run(plan, chosen.used(), machine, out, resume)
+    if no_cgexec:
+        isolation = "none"
+    how = Invocation(machine, os.environ, sys.argv, cast("Isolation", isolation), require_isolation)
+    return _run(plan, chosen.used(), out, resume, how)
 
 
 def _show(plan: Plan, gpu_note: str | None) -> None:
@@ -91,7 +108,7 @@ def _show(plan: Plan, gpu_note: str | None) -> None:
     click.echo(f"# {len(plan.tasks)} tasks, {in_words(Forecast().bounds_s(plan.tasks))}")
 
 
-def _run(plan: Plan, used: ProfileUsed, machine: Machine, out: str | None, resume: bool) -> int:
+def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invocation) -> int:
     from benchsuite.launch import session
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.resume import Resumed
@@ -118,9 +135,9 @@ def _run(plan: Plan, used: ProfileUsed, machine: Machine, out: str | None, resum
     with tempfile.TemporaryDirectory(prefix="benchsuite-") if streamed else nullcontext(str(folder)) as place:
         try:
             if resume:
-                session.resume(plan, machine, Path(place), going_on, command=sys.argv, environ=os.environ)
+                session.resume(plan, Path(place), going_on, how)
             else:
-                session.execute(plan, used, machine, Path(place), progress, command=sys.argv, environ=os.environ)
+                session.execute(plan, used, Path(place), progress, how)
         except Interrupted:
             _close(progress, total, None if streamed else folder)
             raise

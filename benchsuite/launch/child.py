@@ -14,6 +14,7 @@ from pathlib import Path
 from benchsuite.errors import OutputError
 from benchsuite.events import Assignment, End, Event, EventReader, Raised, Ready, SliceClosed
 from benchsuite.launch import process
+from benchsuite.launch.tenants import Tenant
 from benchsuite.rundir import RunDir, slug
 from benchsuite.schema import to_json
 from benchsuite.tasks import Task, recorded_environ
@@ -54,8 +55,18 @@ class Seen:
 class Child:
     """A running worker. `deadline_s` is when it must have ended, on CLOCK_MONOTONIC."""
 
-    def __init__(self, task: Task, attempt: int, rundir: RunDir, environ: Mapping[str, str], *, alone: bool) -> None:
+    def __init__(
+        self,
+        task: Task,
+        attempt: int,
+        rundir: RunDir,
+        environ: Mapping[str, str],
+        tenant: Tenant,
+        *,
+        alone: bool,
+    ) -> None:
         self.task = task
+        self.tenant = tenant
         self.attempt = attempt
         self.seen = Seen()
         self.go_s: float | None = None
@@ -80,8 +91,8 @@ class Child:
         try:
             write_new(file, to_json(assignment, indent=2))
             return process.start(
-                [sys.executable, *_SAFE_PATH, "-m", "benchsuite.worker", str(file)],
-                environ=child_environ(task, environ),
+                [*self.tenant.prefix, sys.executable, *_SAFE_PATH, "-m", "benchsuite.worker", str(file)],
+                environ={**self.tenant.environ, **child_environ(task, environ)},
                 mark=f"{os.getpid()}.{slug(task.id)}.{self.attempt}.{time.monotonic_ns()}",
                 out=rundir.log(task, self.attempt, "out"),
                 err=self.err,
@@ -113,9 +124,15 @@ class Child:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._say_fd, word)
 
-    def close(self) -> None:
-        """End what is left of the tree and release the pipe."""
+    def end(self) -> None:
+        """End what is left of the tree and of its group."""
         self.tree.kill()
+        self.tenant.kill()
+
+    def close(self) -> None:
+        """End what is left, release the pipe and give back the share of the machine."""
+        self.end()
+        self.tenant.close()
         os.close(self._say_fd)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FAILED = 125
-MODULE = "benchsuite.launch.confine"
+NAME = "benchsuite.launch.confine"
 
 
 def prefix(join: Sequence[Path], cpus: Sequence[int] = ()) -> list[str]:
@@ -25,7 +25,8 @@ def prefix(join: Sequence[Path], cpus: Sequence[int] = ()) -> list[str]:
     """
     if not join and not cpus:
         return []
-    words = [sys.executable, "-m", MODULE]
+    # By its path, and isolated: whatever lies in the current folder or on PYTHONPATH is not looked at.
+    words = [sys.executable, "-I", "-S", str(Path(__file__).resolve())]
     for file in join:
         words += ["--join", str(file)]
     if cpus:
@@ -49,7 +50,7 @@ def main(words: Sequence[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"benchsuite: cannot start the task in its fence: {where}{error.strerror}", file=sys.stderr)
     except ValueError as error:
-        print(f"benchsuite: {MODULE}: {error}", file=sys.stderr)
+        print(f"benchsuite: {NAME}: {error}", file=sys.stderr)
     return FAILED
 
 

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written: {(error.strerror or str(error)).lower()}") from None
     try:
-        if not _take(fd):
+        if not _take(fd, tries=5):
             who = _holder(fd)
             name = f" (process {who.pid} on {who.host})" if who else ""
             raise OutputError(
@@ -76,11 +77,15 @@ def holder(folder: Path) -> Holder | None:
         os.close(fd)
 
 
-def _take(fd: int) -> bool:
+def _take(fd: int, tries: int = 1) -> bool:
+    """Take the lock; more tries outlast a reader, which holds it for an instant."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            if tries > 1:
+                time.sleep(0.05)
+                return _take(fd, tries - 1)
             return False
         if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
             return True  # a file system without locks: the check for an empty folder is all there is

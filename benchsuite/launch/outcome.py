@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Literal
 
-from benchsuite.launch import process
+from benchsuite.launch import confine, process
 from benchsuite.launch.child import Child, Seen
 from benchsuite.records import (
     Anchor,
@@ -27,6 +27,7 @@ from benchsuite.records import (
     Timeline,
 )
 from benchsuite.tasks import Task
+from benchsuite.telemetry import Telemetry
 
 Ended = Literal["exited", "timed_out", "interrupted"]
 
@@ -41,14 +42,25 @@ class Setting:
     queued_s: float
 
 
+@dataclass(frozen=True)
+class Known:
+    """What is known of a task beside its status: all of it only of one that ran to an end that was seen."""
+
+    seen: Seen
+    exit_code: int | None = None
+    tenant: Tenant | None = None
+    telemetry: Telemetry | None = None
+
+
 def classify(
-    seen: Seen, exit_code: int | None, ended: Ended, timeout_s: float, printed: str
+    seen: Seen, exit_code: int | None, ended: Ended, timeout_s: float, printed: str, oom_kills: int = 0
 ) -> tuple[Status, Failure | None]:
     """The status, and why it is not ok.
 
     Args:
         exit_code: of the worker, negative for a signal; None where it could not be learnt.
         printed: the last lines of its stderr.
+        oom_kills: how many processes of its group the kernel killed for want of memory.
     """
     done = f"{len(seen.slices)} slices were finished"
     if ended == "timed_out":
@@ -61,11 +73,16 @@ def classify(
         return status, Failure(kind=kind, message=message, traceback=seen.raised.traceback)
     if seen.end and exit_code == 0:
         return "ok", None
+    if oom_kills and ended == "exited":
+        message = f"{oom_kills} of its processes were killed at the memory limit of its group; {done}"
+        return "oom", Failure(kind="oom", message=message, traceback=printed)
     if ended == "interrupted":
         return "interrupted", Failure(kind="interrupted", message=f"stopped by the user; {done}")
     name = process.signal_name(exit_code) if exit_code is not None else None
     if name:
         return "killed", Failure(kind=name, message=f"the process was killed by {name}; {done}", traceback=printed)
+    if exit_code == confine.FAILED and not seen.ready:
+        return "failed", Failure(kind="isolation", message=printed.rpartition("\n")[2], traceback=printed)
     if seen.end or exit_code:
         message = f"the process exited with status {exit_code}; {done}"
         return "failed", Failure(kind="exit", message=message, traceback=printed)
@@ -74,10 +91,12 @@ def classify(
     )
 
 
-def finished(child: Child, exit_code: int | None, ended: Ended, setting: Setting) -> Result:
-    """The result of a worker that is gone."""
+def finished(child: Child, exit_code: int | None, ended: Ended, setting: Setting, telemetry: Telemetry) -> Result:
+    """The result of a worker that is gone, its share of the machine not yet given back."""
     seen, task = child.seen, child.task
-    status, error = classify(seen, exit_code, ended, task.job.timeout_s, process.last_lines(child.err))
+    tenant = child.tenant.described()
+    printed = process.last_lines(child.err)
+    status, error = classify(seen, exit_code, ended, task.job.timeout_s, printed, tenant.oom_kills or 0)
     timeline = Timeline(
         queued_s=setting.queued_s,
         started_s=child.started_s,
@@ -85,21 +104,13 @@ def finished(child: Child, exit_code: int | None, ended: Ended, setting: Setting
         go_s=child.go_s,
         ended_s=time.monotonic(),
     )
-    return _result(
-        task,
-        child.attempt,
-        status,
-        error,
-        setting,
-        timeline,
-        seen=seen,
-        exit_code=exit_code if ended == "exited" else None,
-    )
+    known = Known(seen, exit_code if ended == "exited" else None, tenant, telemetry)
+    return _result(task, child.attempt, status, error, setting, timeline, known)
 
 
 def not_started(task: Task, attempt: int, status: Status, error: Failure, setting: Setting) -> Result:
     """The result of a task that was skipped, or whose preparation failed."""
-    return _result(task, attempt, status, error, setting, Timeline(queued_s=setting.queued_s), seen=Seen())
+    return _result(task, attempt, status, error, setting, Timeline(queued_s=setting.queued_s), Known(Seen()))
 
 
 def orphaned(task: Task, attempt: int, seen: Seen, setting: Setting) -> Result:
@@ -107,7 +118,7 @@ def orphaned(task: Task, attempt: int, seen: Seen, setting: Setting) -> Result:
     message = f"the run was cut off; {len(seen.slices)} slices were finished"
     error = Failure(kind="interrupted", message=message)
     timeline = Timeline(queued_s=setting.queued_s, ready_s=seen.ready.at_s if seen.ready else None)
-    return _result(task, attempt, "interrupted", error, setting, timeline, seen=seen)
+    return _result(task, attempt, "interrupted", error, setting, timeline, Known(seen))
 
 
 def _result(
@@ -117,10 +128,9 @@ def _result(
     error: Failure | None,
     setting: Setting,
     timeline: Timeline,
-    *,
-    seen: Seen,
-    exit_code: int | None = None,
+    known: Known,
 ) -> Result:
+    seen, tenant = known.seen, known.tenant
     identity = Identity(
         host=setting.machine.host,
         profile=task.profile,
@@ -144,13 +154,14 @@ def _result(
         task=task,
         machine=machine,
         code=setting.code,
-        tenant=Tenant(asked=task.job.tenant, reason="this version does not fence tasks"),
+        tenant=tenant or Tenant(asked=task.job.tenant, reason="the task was not started"),
         data=DataUsed(name=seen.ready.data, real=False) if seen.ready else None,
         timeline=timeline,
         anchor=anchor(setting.machine.boot_id),
         measurement=Measurement(streams=_streams(seen)),
-        telemetry_reason="this version does not sample the device",
-        exit_code=exit_code,
+        telemetry=known.telemetry,
+        telemetry_reason=None if known.telemetry else "the task was not watched to its end",
+        exit_code=known.exit_code,
     )
 
 

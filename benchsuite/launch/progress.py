@@ -57,6 +57,9 @@ class Progress:
         if self._live:
             self._live.stop()
 
+    def say(self, line: str) -> None:
+        self._console.print(escape(one_line(line)))
+
     def begin(self, tasks: Sequence[Task]) -> None:
         self.tasks = tasks
         if len(tasks) > 1:

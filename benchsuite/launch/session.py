@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
@@ -12,79 +13,101 @@ from typing import Protocol
 from benchsuite.errors import UsageError
 from benchsuite.files import look
 from benchsuite.host import machine as host
+from benchsuite.host.monitor import Monitor
 from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.resume import Resumed, reopen
-from benchsuite.launch.waves import Observer, Runner
+from benchsuite.launch.tenants import Fencing, Isolation
+from benchsuite.launch.waves import Means, Observer, Runner
+from benchsuite.plan import waves
 from benchsuite.records import Machine, ProfileUsed, Run
 from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
-from benchsuite.tasks import Plan
+from benchsuite.tasks import Plan, Task
 
 
 class Showing(Observer, AbstractContextManager["Showing"], Protocol):
     """An observer that is entered while a run is on."""
 
 
-def execute(
-    plan: Plan,
-    profile: ProfileUsed,
-    machine: Machine,
-    out: Path,
-    observer: Showing,
-    *,
-    command: Sequence[str],
-    environ: Mapping[str, str],
-) -> RunDir:
+@dataclass(frozen=True)
+class Invocation:
+    """Where a run takes place and how it was asked for."""
+
+    machine: Machine
+    environ: Mapping[str, str]
+    command: Sequence[str]
+    isolation: Isolation = "auto"
+    require_isolation: bool = False
+
+
+def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how: Invocation) -> RunDir:
     """Make the run folder and run the plan in it.
 
     Raises:
         OutputError: the folder is in use, not empty or cannot be written; nothing was started.
+        UsageError: isolation is required and not possible; nothing was started.
         Interrupted: a signal asked for the end.
     """
-    setting = _setting(machine)
+    setting = _setting(how.machine)
     run = Run(
         created=datetime.now(timezone.utc).isoformat(),
-        command=tuple(command),
+        command=tuple(how.command),
         profile=profile,
         repeats=max((t.repeat for t in plan.tasks), default=-1) + 1,
-        machine=machine,
+        machine=how.machine,
         code=setting.code,
     )
-    make_folder(out)
-    if not (out / LOCK).exists():
-        check_empty(out)  # what is no run's folder is left as it is, without even a lock
-    with locked(out):
-        rundir = RunDir.create(out, run, plan)
-        with observer:
-            Runner(rundir, setting, environ, observer).run(plan.tasks)
+    with _means(plan.tasks, setting, observer, how) as means:
+        make_folder(out)
+        if not (out / LOCK).exists():
+            check_empty(out)  # what is no run's folder is left as it is, without even a lock
+        with locked(out):
+            rundir = RunDir.create(out, run, plan)
+            with observer:
+                Runner(rundir, means, how.environ, observer).run(plan.tasks)
     return rundir
 
 
-def resume(
-    plan: Plan,
-    machine: Machine,
-    out: Path,
-    observer: Callable[[Resumed], Showing],
-    *,
-    command: Sequence[str],
-    environ: Mapping[str, str],
-) -> RunDir:
+def resume(plan: Plan, out: Path, observer: Callable[[Resumed], Showing], how: Invocation) -> RunDir:
     """Go on with the run in a folder, by the rules of `reopen`; `observer` is made once it is known what is left.
 
     Raises:
         OutputError: the folder is in use or cannot be written.
-        ResultError, ProfileError, UsageError: there is no such run, or it is not the one that is asked for.
+        ResultError, ProfileError, UsageError: there is no such run, or it is not the one that is asked for; or
+            isolation is required and not possible.
         Interrupted: a signal asked for the end.
     """
-    setting = _setting(machine)
+    setting = _setting(how.machine)
     if look(out) != "folder":
         raise UsageError(f"{out}: no such folder to go on with; start it without --resume")
     with locked(out):
         rundir = RunDir(out)
-        left = reopen(rundir, plan, command, setting)
-        with observer(left) as watching:
-            Runner(rundir, setting, environ, watching, left.attempts).run(left.tasks)
+        left = reopen(rundir, plan, how.command, setting)
+        watching = observer(left)
+        with _means(left.tasks, setting, watching, how) as means, watching:
+            Runner(rundir, means, how.environ, watching, left.attempts).run(left.tasks)
     return rundir
+
+
+@contextmanager
+def _means(tasks: Sequence[Task], setting: Setting, observer: Observer, how: Invocation) -> Iterator[Means]:
+    """Fences and monitor for these tasks, given back at the end; what a user should know of them is told."""
+    largest = max((len(wave) for wave in waves([t for t in tasks if t.skip is None])), default=1)
+    fencing = Fencing.choose(how.isolation, require=how.require_isolation, largest=largest)
+    try:
+        gpus = {gpu.uuid: gpu for task in tasks for gpu in task.gpus}
+        with Monitor(list(gpus.values())) as monitor:
+            for line in fencing.swept:
+                observer.say(line)
+            found = fencing.describe()
+            if how.isolation == "auto" and (not found.cpu.startswith("cpuset") or found.memory == "none"):
+                observer.say(f"isolation: CPU {found.cpu}, memory {found.memory}: {fencing.reason}")
+            if gpus:
+                for line in monitor.notes:
+                    observer.say(line)
+            yield Means(setting, fencing, monitor)
+    finally:
+        fencing.close()
 
 
 def _setting(machine: Machine) -> Setting:

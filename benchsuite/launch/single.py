@@ -12,7 +12,7 @@ from pathlib import Path
 from benchsuite.errors import Interrupted, OutputError
 from benchsuite.files import look
 from benchsuite.launch.progress import Progress
-from benchsuite.launch.session import execute
+from benchsuite.launch.session import Invocation, execute
 from benchsuite.records import Machine, ProfileUsed, Result
 from benchsuite.rundir import write_result
 from benchsuite.schema import to_json
@@ -42,7 +42,7 @@ def run_single(
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory(prefix="benchsuite-") as place:
         try:
             plan = Plan(tasks=(task,))
-            execute(plan, profile, machine, Path(place), progress, command=sys.argv, environ=environ)
+            execute(plan, profile, Path(place), progress, Invocation(machine, environ, sys.argv))
         except Interrupted as error:
             if not results:
                 raise

@@ -33,6 +33,11 @@ class Tenant:
         self.prefix = confine.prefix(group.joins() if group else (), affinity)
         self.environ = environ or {}
 
+    @property
+    def grouped(self) -> bool:
+        """Whether a control group tells which processes are its own."""
+        return self._group is not None
+
     def pids(self) -> list[int]:
         """The living processes in its group; none where it has no group."""
         return self._group.pids() if self._group else []

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
-from benchsuite.errors import BenchError
+from benchsuite.errors import BenchError, UsageError
+from benchsuite.host.monitor import Monitor
 from benchsuite.launch.child import Child
 from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.outcome import Ended, Setting, finished, not_started
 from benchsuite.launch.prepare import prepare
 from benchsuite.launch.process import Tree
+from benchsuite.launch.tenants import Fencing
+from benchsuite.launch.watching import follow, telemetry
 from benchsuite.plan import waves
-from benchsuite.records import Failure, Result
+from benchsuite.records import Failure, Result, Status
 from benchsuite.rundir import Attempt, RunDir, write_result
 from benchsuite.tasks import Task
 
@@ -28,6 +32,9 @@ LAST_WORDS_S = 30.0
 
 class Observer(Protocol):
     """Who is told how a run goes; all that people see of it."""
+
+    def say(self, line: str) -> None:
+        """Something that a user should know before the first task."""
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """These are all that will run."""
@@ -42,19 +49,30 @@ class Observer(Protocol):
         """A task is over; `path` is None where its result could not be kept, for the reason in `problem`."""
 
 
+@dataclass(frozen=True)
+class Means:
+    """What a run's tasks have in common: the facts around them, their fences, and who watches."""
+
+    setting: Setting
+    fencing: Fencing
+    monitor: Monitor
+
+
 class Runner:
     """Runs a plan into its folder."""
 
     def __init__(
         self,
         rundir: RunDir,
-        setting: Setting,
+        means: Means,
         environ: Mapping[str, str],
         observer: Observer,
         attempts: Mapping[str, int] | None = None,
     ) -> None:
         self.rundir = rundir
-        self.setting = setting
+        self.setting = means.setting
+        self.fencing = means.fencing
+        self.monitor = means.monitor
         self.environ = environ
         self.observer = observer
         self.attempts = attempts or {}
@@ -81,11 +99,7 @@ class Runner:
         runnable = [task for task in wave if task.skip is None]
         for task in wave:
             if task.skip is not None:
-                self._keep(
-                    not_started(
-                        task, self.attempt(task), "skipped", Failure(kind="skipped", message=task.skip), self.setting
-                    )
-                )
+                self._not_started(task, "skipped", Failure(kind="skipped", message=task.skip))
         if not runnable:
             return
         first = runnable[0]
@@ -93,9 +107,10 @@ class Runner:
         interrupt.check()
         if problem:
             for task in runnable:
-                self._keep(not_started(task, self.attempt(task), "failed", problem, self.setting))
+                self._not_started(task, "failed", problem)
             return
         self._watch(self._start(runnable), interrupt)
+        self.monitor.trim(time.monotonic())
 
     def _prepare(self, task: Task, interrupt: Interrupt) -> Failure | None:
         """What the job asks for before its tasks; each command is noted with its pid and mark, for a run to come."""
@@ -107,17 +122,21 @@ class Runner:
         return prepare(task.job, {**self.environ, **task.job.env}, log, interrupt.asked, started)
 
     def _start(self, tasks: Sequence[Task]) -> list[Child]:
-        children = []
-        for task in tasks:
+        children: list[Child] = []
+        try:
+            tenants = self.fencing.fence(tasks)
+        except UsageError as error:
+            for task in tasks:
+                self._not_started(task, "failed", Failure(kind="isolation", message=str(error)))
+            return children
+        for task, tenant in zip(tasks, tenants, strict=True):
             try:
-                child = Child(task, self.attempt(task), self.rundir, self.environ, alone=len(tasks) == 1)
+                child = Child(task, self.attempt(task), self.rundir, self.environ, tenant, alone=len(tasks) == 1)
             except BenchError as error:
-                self._keep(
-                    not_started(
-                        task, self.attempt(task), "failed", Failure(kind="start", message=str(error)), self.setting
-                    )
-                )
+                tenant.close()
+                self._not_started(task, "failed", Failure(kind="start", message=str(error)))
                 continue
+            follow(self.monitor, child)
             self._note("start", task, pid=child.tree.pid, pid_started=child.tree.started, mark=child.tree.mark)
             children.append(child)
         return children
@@ -144,11 +163,18 @@ class Runner:
                 child.close()
 
     def _end(self, child: Child, ended: Ended) -> None:
-        if ended != "exited":
-            child.tree.stop()
-        child.close()
-        exit_code = child.look()
-        self._keep(finished(child, exit_code, ended, self.setting))
+        try:
+            if ended != "exited":
+                child.tree.stop()
+            child.end()
+            exit_code = child.look()
+            seen = telemetry(self.monitor, child, self.rundir)
+            self._keep(finished(child, exit_code, ended, self.setting, seen))
+        finally:
+            child.close()
+
+    def _not_started(self, task: Task, status: Status, why: Failure) -> None:
+        self._keep(not_started(task, self.attempt(task), status, why, self.setting))
 
     def _keep(self, result: Result) -> None:
         """Write a result and note the end; a result that cannot be written is lost, which the report counts."""

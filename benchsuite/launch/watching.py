@@ -1,0 +1,69 @@
+"""What the monitor saw of a task, cut to its measured part: a summary for the result, the samples beside it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import psutil
+
+from benchsuite.host.digest import summarise, summarise_tenant
+from benchsuite.host.monitor import Monitor
+from benchsuite.host.series import write_series
+from benchsuite.launch.child import Child
+from benchsuite.rundir import RunDir, distinct_slug
+from benchsuite.telemetry import Telemetry
+
+
+def follow(monitor: Monitor, child: Child) -> None:
+    """Watch a started task's processes: its group's members, else the worker and its descendants."""
+    tenant = child.tenant
+    monitor.follow(key(child), tenant.pids if tenant.grouped else partial(_family, child.tree.pid))
+
+
+def key(child: Child) -> str:
+    """A task's attempt, as the monitor calls it."""
+    return f"{child.task.id}.a{child.attempt}"
+
+
+def _family(pid: int) -> Sequence[int]:
+    root = psutil.Process(pid)
+    return [pid, *(p.pid for p in root.children(recursive=True))]
+
+
+def telemetry(monitor: Monitor, child: Child, rundir: RunDir) -> Telemetry:
+    """The measured part of a task; of one that measured nothing, all its time. The task is no longer watched after.
+
+    The samples of its whole time go to `telemetry/`; where they cannot be written a note says so.
+    """
+    began_s, now_s = child.started_s, time.monotonic()
+    measured = [s for s in child.seen.slices if s.slice.phase == "measure"]
+    start_s, end_s = began_s, now_s
+    if measured:
+        start_s, end_s = measured[0].origin_s, measured[-1].origin_s + measured[-1].slice.end_s
+    own = monitor.own_pids() | {os.getpid(), child.tree.pid}
+    devices = tuple(
+        summarise(gpu, monitor.device_series(gpu.uuid, start_s, end_s), monitor.device_reasons(gpu.uuid), own)
+        for gpu in child.task.gpus
+    )
+    name, reasons = key(child), monitor.tenant_reasons(key(child))
+    seen = summarise_tenant(monitor.tenant_series(name, start_s, end_s), reasons)
+    series, notes = f"telemetry/{distinct_slug(child.task.id)}.a{child.attempt}.jsonl", list(monitor.notes)
+    raw = [(g, monitor.device_series(g.uuid, began_s, now_s), monitor.device_reasons(g.uuid)) for g in child.task.gpus]
+    try:
+        write_series(rundir.path / series, raw, monitor.tenant_series(name, began_s, now_s), reasons)
+    except OSError as error:
+        notes.append(f"the samples could not be kept: {error.strerror or error}")
+        series = ""
+    monitor.forget(name)
+    return Telemetry(
+        start_s=round(start_s, 6),
+        end_s=round(end_s, 6),
+        every_s=monitor.every_s,
+        devices=devices,
+        tenant=seen,
+        series=series or None,
+        notes=tuple(notes) if child.task.gpus else (),
+    )
