@@ -2,73 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from support import environ
+from support import side_by_side
 
-from benchsuite.host import machine as host
-from benchsuite.host.monitor import Monitor
 from benchsuite.launch import waves
 from benchsuite.launch.child import Seen
-from benchsuite.launch.outcome import Setting, classify
-from benchsuite.launch.tenants import Fencing
-from benchsuite.launch.waves import Means, Runner
-from benchsuite.records import Code, ProfileUsed, Result, Run
-from benchsuite.rundir import RunDir, make_folder
-from benchsuite.tasks import Job, Placement, Plan, Task
-
-
-class Watching:
-    """An observer that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.results: dict[str, Result] = {}
-
-    def begin(self, tasks: Any) -> None:
-        pass
-
-    def wave(self, tasks: Any) -> None:
-        pass
-
-    def look(self, children: Any) -> None:
-        pass
-
-    def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
-        assert path is not None, problem
-        self.results[result.task.id] = result
-
-
-def side_by_side(folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: dict[str, Any]) -> dict[str, Result]:
-    """Run one wave of CPU tasks; each name gives its params under "params" and other job fields."""
-    monkeypatch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
-    tasks = []
-    for name, given in fields.items():
-        job = Job(
-            name="job",
-            entry="faults:build",
-            placement=Placement(devices="none"),
-            **{"min_time_s": 0.7, "max_time_s": 20.0, "timeout_s": 40.0, **given},
-        )
-        variables = {key: environ()[key] for key in ("PYTHONPATH", "CUDA_VISIBLE_DEVICES")}
-        tasks.append(Task(id=name, profile="p", repeat=0, job=job, environ=variables))
-    machine = host.describe({})
-    used = ProfileUsed(name="p", path="p", sha256="", text="", official=False)
-    code = Code(version="0")
-    run = Run(created="now", command=(), profile=used, repeats=1, machine=machine, code=code)
-    watching = Watching()
-    make_folder(folder / "out")
-    rundir = RunDir.create(folder / "out", run, Plan(tasks=tuple(tasks)))
-    fencing = Fencing.choose("none", require=False, largest=len(tasks))
-    with Monitor([]) as monitor:
-        means = Means(Setting(machine, "", code, time.monotonic()), fencing, monitor)
-        Runner(rundir, means, dict(os.environ), watching).run(tasks)
-    fencing.close()
-    return watching.results
+from benchsuite.launch.outcome import classify
 
 
 def test_they_begin_together_and_a_task_that_is_done_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

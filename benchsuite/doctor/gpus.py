@@ -10,6 +10,7 @@ from typing import Any
 
 from benchsuite.doctor import Finding, bad, note, ok
 from benchsuite.host import nvml
+from benchsuite.host.device import clock_events
 from benchsuite.tasks import Gpu
 
 TORCH_LIMIT_S = 120
@@ -94,16 +95,11 @@ def _power(gpu: Gpu, handle: Any) -> Iterator[Finding]:
 
 
 def _clock_events(gpu: Gpu, handle: Any) -> Iterator[Finding]:
+    """A power cap is normal under load; heat and hardware slow-down are not."""
     mask = nvml.query("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if mask is None:
         mask = nvml.query("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    reasons = {
-        "nvmlClocksThrottleReasonHwSlowdown": "hardware slow-down",
-        "nvmlClocksThrottleReasonHwThermalSlowdown": "hardware thermal slow-down",
-        "nvmlClocksEventReasonSwThermalSlowdown": "thermal slow-down",
-        "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "power brake",
-    }
-    named = [words for name, words in reasons.items() if mask and mask & nvml.constant(name)]
+    named = [name for name in clock_events(mask or 0) if "thermal" in name or name.startswith("hw_")]
     if named:
         remedy = "look at cooling and power supply; wait until it is cool"
         yield bad(_name(gpu), f"clocks are held down now: {', '.join(named)}", remedy)

@@ -72,6 +72,22 @@ def count(group: Group) -> Counters:
     )
 
 
+def memory_in_use_bytes(group: Group) -> int | None:
+    """What the group is charged with now, page cache included."""
+    memory = group.places.get("memory")
+    if memory is None:
+        return None
+    name = "memory.current" if memory.version == 2 else "memory.usage_in_bytes"
+    return cgroupfs.number(memory.folder / name)
+
+
+def cpu_s(group: Group) -> float | None:
+    """The processor time of all that ever was in the group."""
+    unified = group.places.get(UNIFIED)
+    used_us = cgroupfs.number(unified.folder / "cpu.stat", "usage_usec") if unified else None
+    return None if used_us is None else used_us / 1e6
+
+
 def _pressure_s(place: Place | None, name: str) -> tuple[float | None, float | None]:
     """The totals of lines such as "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500", which are microseconds."""
     found: dict[str, float] = {}

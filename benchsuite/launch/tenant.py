@@ -46,6 +46,14 @@ class Tenant:
         """How many of its processes were killed for want of memory so far; None where nobody counts."""
         return counters.count(self._group).since(self._before).oom_kills if self._group else None
 
+    def memory_in_use_bytes(self) -> int | None:
+        """What its group is charged with now; None where it has no group."""
+        return counters.memory_in_use_bytes(self._group) if self._group else None
+
+    def cpu_s(self) -> float | None:
+        """The processor time of its group so far; None where nobody counts."""
+        return counters.cpu_s(self._group) if self._group else None
+
     def kill(self) -> None:
         """SIGKILL to all in its group until it is empty, for a few seconds at most; nothing where it has no group."""
         if self._group:

@@ -20,7 +20,10 @@ from benchsuite.telemetry import Telemetry
 def follow(monitor: Monitor, child: Child) -> None:
     """Watch a started task's processes: its group's members, else the worker and its descendants."""
     tenant = child.tenant
-    monitor.follow(key(child), tenant.pids if tenant.grouped else partial(_family, child.tree.pid))
+    if tenant.grouped:
+        monitor.follow(key(child), tenant.pids, memory_bytes=tenant.memory_in_use_bytes, cpu_s=tenant.cpu_s)
+    else:
+        monitor.follow(key(child), partial(_family, child.tree.pid))
 
 
 def key(child: Child) -> str:

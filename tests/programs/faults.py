@@ -26,7 +26,19 @@ class OutOfMemoryError(RuntimeError):
 @dataclass(frozen=True)
 class Params:
     kind: Literal[
-        "ok", "raise", "oom", "silent", "exit", "sigkill", "segv", "hang", "grandchild", "stubborn", "noisy", "bytes"
+        "ok",
+        "raise",
+        "oom",
+        "silent",
+        "exit",
+        "sigkill",
+        "segv",
+        "hang",
+        "grandchild",
+        "stubborn",
+        "noisy",
+        "bytes",
+        "eats",
     ] = "ok"
     after_s: float = 1.2
     start_s: float = 0.0
@@ -72,6 +84,10 @@ def go_wrong(kind: str) -> None:
         os._exit(0)
     if kind == "exit":
         os._exit(3)
+    if kind == "eats":
+        hoard = []
+        while True:
+            hoard.append(bytearray(b"x") * (8 << 20))
     if kind == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "segv":

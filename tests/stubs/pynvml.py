@@ -114,7 +114,7 @@ def _answer(function, handle, *arguments):
         time.sleep(answer["sleep_s"])
         return 0
     if isinstance(answer, list):
-        return [SimpleNamespace(**one) for one in answer]
+        return [SimpleNamespace(**one) if isinstance(one, dict) else one for one in answer]
     return SimpleNamespace(**answer) if isinstance(answer, dict) else answer
 
 
