@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from benchsuite.records import Compiled, PeakMemory, Slice, WarmUp
+from benchsuite.records import Compiled, PeakMemory, PrecisionCheck, Slice, WarmUp
 from benchsuite.schema import Record
 from benchsuite.tasks import Task
 
@@ -34,6 +34,7 @@ class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
     data: str
     warm_up: WarmUp
     software: dict[str, str]
+    precision: PrecisionCheck | None = None
     notes: tuple[str, ...] = ()
 
 

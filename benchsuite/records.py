@@ -101,6 +101,15 @@ class Compiled(Record, frozen=True, kw_only=True):
     breaks: int
 
 
+class PrecisionCheck(Record, frozen=True, kw_only=True):
+    """Relative errors of one matrix product and one convolution against fp64, and the precision that they show."""
+
+    asked: str
+    in_force: str
+    matmul_error: float
+    conv_error: float
+
+
 class PeakMemory(Record, frozen=True, kw_only=True):
     """Peaks over the whole process: of torch's allocator on the device, and resident in the host's memory."""
 
@@ -129,6 +138,7 @@ class Stream(Record, frozen=True, kw_only=True):
     stopped_by: str | None = None
     peak_memory: PeakMemory | None = None
     compiled: Compiled | None = None
+    precision: PrecisionCheck | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -42,7 +42,8 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of a profile, complete: `params` holds every parameter with its value.
 
     `max_count` counts items, `max_steps` steps; the run ends when that *and* `min_time_s` are reached, or at
-    `max_time_s`. `timeout_s` bounds the whole process, start and warm-up included.
+    `max_time_s`. `timeout_s` bounds the whole process, start and warm-up included. The last loss must lie in
+    `loss_band`.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=100)]
@@ -55,6 +56,7 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     min_time_s: Annotated[float, Meta(ge=0, le=LONGEST_S)] = 15.0
     max_time_s: Annotated[float, Meta(gt=0, le=LONGEST_S)] = 120.0
     timeout_s: Annotated[float, Meta(gt=0, le=2 * LONGEST_S)] = 600.0
+    loss_band: tuple[float, float] | None = None
     precision: Precision = "fp32"
     compile: Compile = "none"
     data: str | None = None

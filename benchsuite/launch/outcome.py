@@ -183,6 +183,7 @@ def _streams(seen: Seen) -> tuple[Stream, ...]:
         stopped_by=seen.end.stopped_by if seen.end else None,
         peak_memory=seen.end.peak_memory if seen.end else None,
         compiled=seen.end.compiled if seen.end else None,
+        precision=seen.ready.precision,
         notes=notes,
     )
     return (stream,)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from msgspec import Meta
@@ -42,11 +43,16 @@ Nets: TypeAlias = "Mapping[str, Callable[..., Any]]"
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of the data this process reads: that of `rank` of `ranks`; generated data comes from `seed`."""
+    """Which part of the data this process reads: that of `rank` of `ranks`; generated data comes from `seed`.
+
+    `folder` is that of the job's data set, complete and checked; None where the job names none, and input is made in
+    memory.
+    """
 
     rank: int = 0
     ranks: int = 1
     seed: int = 1234
+    folder: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from benchsuite.models import Share, Workload
 from benchsuite.records import Phase, Slice, WarmUp
 from benchsuite.schema import finite
 from benchsuite.tasks import Task
+from benchsuite.worker.checks import Learning, check_band, check_precision
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.step import How, Step, make_step, read_compiled, set_precision
@@ -65,7 +66,10 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
     device = open_device("cuda" if task.gpus else "cpu")
     set_precision(task.job.precision, device.name)
     workload = _build(module, task)
-    step = make_step(workload, How(device.name, task.job.precision, task.job.compile))
+    how = How(device.name, task.job.precision, task.job.compile)
+    step = make_step(workload, how)
+    learns = Learning(workload) if workload.modules else None
+    precision = check_precision(how) if workload.modules else None
     batches = iter(workload.batches(Share(seed=_seed(task))))
     warm_up = _warm_up(step, batches, device)
     ready = Ready(
@@ -76,11 +80,16 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
         data="generated in memory",
         warm_up=warm_up,
         software=device.software(),
+        precision=precision,
         notes=step.notes,
     )
     events.write(ready)
     control.wait_for_go()
-    stopped_by = Measuring(task, device, step, events, control).run(batches, assignment.hold_limit_s)
+    measuring = Measuring(task, device, step, events, control)
+    stopped_by = measuring.run(batches, assignment.hold_limit_s)
+    if learns:
+        learns.check()
+    check_band(measuring.last_loss, task.job.loss_band)
     end = End(
         n=events.count,
         at_s=time.monotonic(),
@@ -159,6 +168,7 @@ class Measuring:
         self.control = control
         self.origin_ns = 0
         self.phase: Phase = "measure"
+        self.last_loss: float | None = None
 
     def run(self, batches: Iterator[Any], hold_limit_s: float) -> StoppedBy:
         """Why the measured part stopped; slices are told to the parent as they close."""
@@ -183,12 +193,13 @@ class Measuring:
         one = Slice(
             start_s=round(start_s, 6), end_s=round(end_s, 6), steps=timed.steps, items=timed.items, phase=self.phase
         )
+        self.last_loss = _loss(self.step)
         self.events.write(
             SliceClosed(
                 n=self.events.count,
                 origin_s=self.origin_ns / 1e9,
                 slice=one,
-                loss=_loss(self.step),
+                loss=self.last_loss,
                 last=timed.last and self.phase == "measure",
             )
         )

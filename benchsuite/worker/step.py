@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from benchsuite.models import Batch, Carry, Nets, Optimiser, Workload, on_tensors
 from benchsuite.records import Compiled
@@ -180,13 +181,23 @@ def compiled_nets(modules: Mapping[str, nn.Module], how: How) -> Nets:
     return {name: torch.compile(net, **settings) for name, net in modules.items()}
 
 
+def autocast(how: How) -> AbstractContextManager[Any]:
+    """The context in which a mixed precision computes, which may be entered again and again; else an idle one."""
+    if how.precision not in MIXED:
+        return nullcontext()
+    import torch
+
+    cast: AbstractContextManager[Any] = torch.autocast(
+        how.device_type, torch.float16 if how.precision == "amp-fp16" else torch.bfloat16
+    )
+    return cast
+
+
 def loss_function(loss_of: LossOf, how: How) -> LossOf:
     """The loss under autocast where the precision is mixed."""
     if how.precision not in MIXED:
         return loss_of
-    import torch
-
-    cast = torch.autocast(how.device_type, torch.float16 if how.precision == "amp-fp16" else torch.bfloat16)
+    cast = autocast(how)
 
     def mixed(batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
         with cast:

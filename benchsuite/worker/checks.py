@@ -1,0 +1,90 @@
+"""Did it compute in the precision that was asked for, and did it learn? Checked outside the timed part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from benchsuite.errors import ModelError
+from benchsuite.models import Workload
+from benchsuite.records import PrecisionCheck
+from benchsuite.worker.step import How, autocast
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Relative errors against fp64 (norm of the difference over the norm): fp32 carries 24 bits, TF32 and fp16 11, bf16 8.
+FP32_AT_MOST = 5e-6
+ELEVEN_BITS_AT_MOST = 1.2e-3
+
+
+def check_precision(how: How) -> PrecisionCheck:
+    """One matrix product and one convolution beside fp64, in the precision that the steps will run in.
+
+    Raises:
+        ModelError: fp32 was asked for and the error is that of TF32 or less precise.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator).to(how.device)
+
+    a, b = normal(256, 512), normal(512, 256)
+    images, kernels = normal(4, 32, 16, 16), normal(32, 32, 3, 3)
+    matmul = _error(how, lambda x, y: x @ y, a, b)
+    conv = _error(how, F.conv2d, images, kernels)
+    in_force = _name(max(matmul, conv))
+    if how.precision == "fp32" and in_force != "fp32":
+        errors = f"matrix product {matmul:.1e}, convolution {conv:.1e}"
+        raise ModelError(f"fp32 was asked for, but errors are those of {in_force} ({errors} against fp64)")
+    return PrecisionCheck(asked=how.precision, in_force=in_force, matmul_error=matmul, conv_error=conv)
+
+
+def _error(how: How, operation: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> float:
+    """||result - reference|| / ||reference||, the reference in fp64."""
+    reference = operation(left.double(), right.double())
+    with autocast(how):
+        result = operation(left, right)
+    return float(f"{float((result.double() - reference).norm() / reference.norm()):.3g}")
+
+
+def _name(error: float) -> str:
+    if error <= FP32_AT_MOST:
+        return "fp32"
+    return "tf32 or fp16" if error <= ELEVEN_BITS_AT_MOST else "bf16"
+
+
+class Learning:
+    """What the trained modules' parameters were, to tell at the end whether they have changed."""
+
+    def __init__(self, workload: Workload) -> None:
+        names = {update.trains for update in workload.updates} or set(workload.modules)
+        self._modules = {name: workload.modules[name] for name in sorted(names)}
+        self._before = self._norms()
+
+    def _norms(self) -> dict[str, list[float]]:
+        """The norm of each trainable parameter, in fp64 so that a small step shows."""
+        return {
+            name: [float(p.detach().double().norm()) for p in module.parameters() if p.requires_grad]
+            for name, module in self._modules.items()
+        }
+
+    def check(self) -> None:
+        """Raises ModelError: a module that is to be trained has not changed at all."""
+        for name, now in self._norms().items():
+            if now and now == self._before[name]:
+                raise ModelError(f"no parameter of '{name}' has changed: nothing was learnt")
+
+
+def check_band(loss: float | None, band: tuple[float, float] | None) -> None:
+    """Raises ModelError: the last loss lies outside the band that the profile gives."""
+    if band is None:
+        return
+    low, high = band
+    if loss is None:
+        raise ModelError(f"the profile gives a loss band of {low:g} to {high:g}, but this model has no loss")
+    if not low <= loss <= high:
+        raise ModelError(f"the last loss, {loss:g}, is outside the profile's band of {low:g} to {high:g}")

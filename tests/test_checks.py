@@ -1,0 +1,94 @@
+"""What was really computed and learnt: checked in the worker, told in the result, a failure where it is not so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import benchsuite
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from benchsuite.errors import ModelError  # noqa: E402
+from benchsuite.models import Optimiser, Workload, supervised  # noqa: E402
+from benchsuite.worker import checks  # noqa: E402
+from benchsuite.worker.step import How, make_step  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("precision", "in_force"), [("fp32", "fp32"), ("bf16", "bf16"), ("amp-fp16", "tf32 or fp16"), ("tf32", "fp32")]
+)
+def test_the_precision_in_force_is_measured(precision: Any, in_force: str) -> None:
+    """On a CPU tf32 is fp32."""
+    found = checks.check_precision(How("cpu", precision))
+    assert (found.asked, found.in_force) == (precision, in_force)
+    assert 0 < found.matmul_error < 1e-2
+    assert 0 < found.conv_error < 1e-2
+
+
+def test_fp32_with_the_errors_of_tf32_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rounded(how: How, operation: Any, left: Any, right: Any) -> float:
+        """As tensor cores do: inputs cut to 11 bits, products and sums in fp32."""
+
+        def cut(x: Any) -> Any:
+            bits = x.view(torch.int32)
+            return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+
+        reference = operation(left.double(), right.double())
+        result = operation(cut(left), cut(right)).double()
+        return float((result - reference).norm() / reference.norm())
+
+    monkeypatch.setattr(checks, "_error", rounded)
+    with pytest.raises(ModelError, match="fp32 was asked for, but errors are those of tf32 or fp16"):
+        checks.check_precision(How("cpu", "fp32"))
+    assert checks.check_precision(How("cpu", "tf32")).in_force == "tf32 or fp16"
+
+
+def workload(lr: float) -> Workload:
+    net = torch.nn.Linear(4, 2)
+    batch = torch.randn(8, 4)
+    return supervised(
+        unit="x",
+        batches=lambda share: iter([batch] * 9),
+        items=len,
+        net=net,
+        inputs=lambda b: (b,),
+        loss=lambda outputs, b: outputs.square().mean(),
+        optimiser=Optimiser(torch.optim.SGD, {"lr": lr}),
+    )
+
+
+@pytest.mark.parametrize(("lr", "learns"), [(1e-3, True), (0.0, False)])
+def test_a_model_that_learns_nothing_is_found_out(lr: float, learns: bool) -> None:
+    model = workload(lr)
+    step = make_step(model, How())
+    learning = checks.Learning(model)
+    step.run(torch.randn(8, 4))
+    if learns:
+        learning.check()
+    else:
+        with pytest.raises(ModelError, match="no parameter of 'net' has changed"):
+            learning.check()
+
+
+def test_the_band_of_the_loss(tmp_path: Path) -> None:
+    checks.check_band(1.0, (0.5, 1.5))
+    checks.check_band(None, None)
+    for loss, text in ((2.0, "outside the profile's band"), (None, "has no loss")):
+        with pytest.raises(ModelError, match=text):
+            checks.check_band(loss, (0.5, 1.5))
+    words = ["--max-steps", "3", "--placement", "cpu", "--loss-band"]
+    done = benchsuite("run", "vae", "-o", "r.json", "--", *words, "[0, 1]", cwd=tmp_path)
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert (done.returncode, result["status"]) == (1, "failed")
+    assert "outside the profile's band of 0 to 1" in result["error"]["message"]
+    assert result["measurement"]["streams"][0]["precision"]["in_force"] == "fp32"
+    assert result["measurement"]["streams"][0]["slices"], "what was measured is kept"
+    well = benchsuite("run", "vae", "-o", "-", "--", *words, "[100, 1000]", cwd=tmp_path)
+    assert well.returncode == 0, well.stderr
+    wrong = benchsuite("run", "vae", "--", *words, "[3, 1]", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "lower bound first" in wrong.stderr
