@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import PROGRAMS, benchsuite, environ, one_line_error, read_results, write_profile
@@ -54,7 +55,14 @@ def test_the_schema_is_generated_from_the_types_and_is_that_of_version_1(tmp_pat
     printed = benchsuite("list", "schema", cwd=tmp_path).stdout
     assert json.loads(printed)["$ref"] == "#/$defs/Result"
     golden = Path(__file__).parent / "data" / "result-schema-1.json"
-    assert printed == golden.read_text(encoding="utf-8")
+    assert _bare(json.loads(printed)) == _bare(json.loads(golden.read_text(encoding="utf-8")))
+
+
+def _bare(schema: Any) -> Any:
+    """Without the docstrings, whose wording is no part of the schema."""
+    if isinstance(schema, dict):
+        return {key: _bare(value) for key, value in schema.items() if key != "description"}
+    return [_bare(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def test_run_prints_its_result(tmp_path: Path) -> None:
