@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -22,6 +23,8 @@ from benchsuite.records import Code, ProfileUsed, Result, Run
 from benchsuite.rundir import RunDir, make_folder, results
 from benchsuite.tasks import Job, Placement, Plan, Task
 
+# Without importing torch, which takes seconds: for tests whose child processes need it.
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="a child process needs torch")
 PROGRAMS = Path(__file__).parent / "programs"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import make_gpu
-from support import benchsuite, environ, one_line_error, write_profile
+from support import benchsuite, environ, needs_torch, one_line_error, write_profile
 
 from benchsuite import profile
 from benchsuite.host.machine import visible
@@ -19,6 +19,11 @@ from benchsuite.rundir import job_id
 from benchsuite.tasks import Gpu, Job, Placement
 
 FOUR = [make_gpu(i) for i in range(4)]
+
+
+@pytest.fixture(autouse=True)
+def all_packages_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchsuite.entries._found", lambda module: True)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +170,7 @@ def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> N
     assert (tmp_path / "prepared").read_text() == "$HOME\n$HOME\n"
 
 
+@needs_torch
 def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
     done = benchsuite("jobs", "smoke", "--dry-run", "--repeat", "2", cwd=tmp_path)
     assert done.returncode == 0

@@ -200,7 +200,8 @@ def test_what_a_killed_run_left_running_is_found_by_its_mark_and_ended(tmp_path:
     """A grandchild outlives the worker, which the kernel ends with its parent."""
     params = {"kind": "grandchild", "after_s": 0.1, "file": str(tmp_path / "seen.json")}
     profile = str(write_profile(tmp_path / "p.json", job={"params": params, "timeout_s": 90}))
-    running = subprocess.Popen(command("jobs", profile, "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    arguments = ["jobs", profile, "-o", "out", "--isolation", "none"]  # a group's leftovers any other run would end
+    running = subprocess.Popen(command(*arguments), cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: (tmp_path / "seen.json").exists() and (tmp_path / "seen.json").read_text().endswith("}"))
     mark = json.loads((tmp_path / "seen.json").read_text())["environ"][MARK]
     wait_for(lambda: len(marked(mark)) == 2)
@@ -208,9 +209,9 @@ def test_what_a_killed_run_left_running_is_found_by_its_mark_and_ended(tmp_path:
     running.wait()
     wait_for(lambda: len(marked(mark)) == 1)
     profile_time = ["--", "--timeout-s", "3"]
-    one_line_error(benchsuite("jobs", profile, "-o", "out", "--resume", *profile_time, cwd=tmp_path), "timeout_s")
+    one_line_error(benchsuite(*arguments, "--resume", *profile_time, cwd=tmp_path), "timeout_s")
     again = subprocess.Popen(
-        command("jobs", profile, "-o", "out", "--resume"),
+        command(*arguments, "--resume"),
         cwd=tmp_path,
         env=environ(),
         stderr=subprocess.PIPE,
@@ -224,8 +225,10 @@ def test_what_a_killed_run_left_running_is_found_by_its_mark_and_ended(tmp_path:
 
 
 def test_the_forecast_comes_from_the_profile_then_from_the_run() -> None:
-    timed = Job(name="a", model="vae", min_time_s=20, placement=Placement(devices="none"))
-    counted = Job(name="b", model="vae", min_time_s=5, max_time_s=50, max_count=9, placement=Placement(devices="none"))
+    timed = Job(name="a", entry="faults:build", min_time_s=20, placement=Placement(devices="none"))
+    counted = Job(
+        name="b", entry="faults:build", min_time_s=5, max_time_s=50, max_count=9, placement=Placement(devices="none")
+    )
     tasks = make_plan("p", [timed, counted], [], environ={}, repeats=2).tasks
     forecast = Forecast()
     assert forecast.bounds_s(tasks) == (2 * (10 + 20) + 2 * (10 + 5), 2 * (10 + 20) + 2 * (10 + 50))

@@ -57,13 +57,14 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         machine=how.machine,
         code=setting.code,
     )
-    with _means(plan.tasks, setting, observer, how) as means:
+    with _means(plan.tasks, setting, how) as means:
         make_folder(out)
         if not (out / LOCK).exists():
             check_empty(out)  # what is no run's folder is left as it is, without even a lock
         with locked(out):
             rundir = RunDir.create(out, run, plan)
             with observer:
+                _tell(observer, means, how)
                 Runner(rundir, means, how.environ, observer).run(plan.tasks)
     return rundir
 
@@ -84,30 +85,35 @@ def resume(plan: Plan, out: Path, observer: Callable[[Resumed], Showing], how: I
         rundir = RunDir(out)
         left = reopen(rundir, plan, how.command, setting)
         watching = observer(left)
-        with _means(left.tasks, setting, watching, how) as means, watching:
+        with _means(left.tasks, setting, how) as means, watching:
+            _tell(watching, means, how)
             Runner(rundir, means, how.environ, watching, left.attempts).run(left.tasks)
     return rundir
 
 
 @contextmanager
-def _means(tasks: Sequence[Task], setting: Setting, observer: Observer, how: Invocation) -> Iterator[Means]:
-    """Fences and monitor for these tasks, given back at the end; what a user should know of them is told."""
+def _means(tasks: Sequence[Task], setting: Setting, how: Invocation) -> Iterator[Means]:
+    """Fences and monitor for these tasks, given back at the end."""
     largest = max((len(wave) for wave in waves([t for t in tasks if t.skip is None])), default=1)
     fencing = Fencing.choose(how.isolation, require=how.require_isolation, largest=largest)
     try:
         gpus = {gpu.uuid: gpu for task in tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
-            for line in fencing.swept:
-                observer.say(line)
-            found = fencing.describe()
-            if how.isolation == "auto" and (not found.cpu.startswith("cpuset") or found.memory == "none"):
-                observer.say(f"isolation: CPU {found.cpu}, memory {found.memory}: {fencing.reason}")
-            if gpus:
-                for line in monitor.notes:
-                    observer.say(line)
             yield Means(setting, fencing, monitor)
     finally:
         fencing.close()
+
+
+def _tell(observer: Observer, means: Means, how: Invocation) -> None:
+    """What was swept up of dead runs, and which fence or watch is weaker than was asked for."""
+    lines = list(means.fencing.swept)
+    found = means.fencing.describe()
+    if how.isolation == "auto" and (not found.cpu.startswith("cpuset") or found.memory == "none"):
+        lines.append(f"isolation: CPU {found.cpu}, memory {found.memory}: {means.fencing.reason}")
+    if means.setting.machine.gpus:
+        lines += means.monitor.notes
+    for line in lines:
+        observer.say(line)
 
 
 def _setting(machine: Machine) -> Setting:
