@@ -217,7 +217,8 @@ def test_what_a_killed_run_left_running_is_found_by_its_mark_and_ended(tmp_path:
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(lambda: not marked(mark))
+    wait_for(lambda: [a.event for a in RunDir(tmp_path / "out").attempts()].count("start") == 2)
+    assert not marked(mark)
     again.send_signal(signal.SIGTERM)
     _, stderr = again.communicate(timeout=20)
     assert "was left running and has been killed" in stderr
