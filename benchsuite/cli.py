@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pkgutil
@@ -68,4 +69,5 @@ def _hush() -> None:
 
 
 def _say(message: str) -> None:
-    click.echo(f"benchsuite: {one_line(message)}", err=True)
+    with contextlib.suppress(OSError):
+        click.echo(f"benchsuite: {one_line(message)}", err=True)

@@ -108,14 +108,22 @@ def write_result(folder: Path, result: Result, when: datetime) -> Path:
 
 
 class Attempt(Record, frozen=True, kw_only=True):
-    """A line of `attempts.jsonl`: a start (the child's pid, start time and mark) or an end (its result's file)."""
+    """A line of `attempts.jsonl`: a start, of a task or of its preparation, or an end with its result's file.
+
+    A start names the process by boot, pid and start in clock ticks since boot, which no clock step changes, the mark
+    that its descendants inherit, and in the same way the benchsuite that started it.
+    """
 
     event: str
     task: str
     attempt: int
     at: str
+    monotonic_s: float | None = None
+    boot_id: str | None = None
     pid: int | None = None
-    pid_started: float | None = None
+    ticks: int | None = None
+    parent_pid: int | None = None
+    parent_ticks: int | None = None
     mark: str | None = None
     status: str | None = None
     result: str | None = None
@@ -194,7 +202,9 @@ class RunDir:
 
     def note_attempt(self, line: Attempt) -> None:
         """Append one line, flushed to the disk."""
-        with (self.path / "attempts.jsonl").open("ab") as file:
+        with (self.path / "attempts.jsonl").open("ab+") as file:
+            if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+                file.write(b"\n")  # a line that a crash cut short must not take this one with it
             file.write(msgspec.json.encode(line) + b"\n")
             file.flush()
             os.fsync(file.fileno())

@@ -16,6 +16,8 @@ import pytest
 
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
+from benchsuite.launch.interrupt import Interrupt
+from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.tenants import Fencing
 from benchsuite.launch.waves import Means, Runner
@@ -129,6 +131,7 @@ def side_by_side(
     fencing = fencing or Fencing.choose("none", require=False, largest=len(tasks))
     with Monitor([]) as monitor:
         means = Means(Setting(machine, "", code, time.monotonic()), fencing, monitor)
-        Runner(rundir, means, dict(os.environ), watching).run(tasks)
+        with Interrupt() as interrupt:
+            Runner(Ledger(rundir), means, dict(os.environ), watching, interrupt).run(tasks)
     fencing.close()
     return watching.results

@@ -15,7 +15,7 @@ from fake_cgroups import V2_LINE, own_ground, tree, v1_line
 from benchsuite.host import cgroups
 from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.host.cgroups import UNIFIED, Group, Place, enable, own
-from benchsuite.host.counters import Counters, count, throttled_s
+from benchsuite.host.counters import Counters, count, throttled_s, throttled_since_s
 from benchsuite.launch import confine, fence
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -65,7 +65,7 @@ def test_a_group_that_cannot_be_seen_is_not_taken_for_ours(tmp_path: Path) -> No
 
 def test_no_control_groups_at_all(tmp_path: Path) -> None:
     assert own(tmp_path) == {}
-    assert throttled_s({}) is None
+    assert throttled_s({}) == {}
 
 
 # --- counters ---------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_counters_of_version_2(tmp_path: Path) -> None:
     place = Place(2, tmp_path, tmp_path)
     found = count(Group(dict.fromkeys(("memory", "pids", UNIFIED), place)))
     assert found == Counters(2, 1048576, 9, 2.5, 0.5, None, None)
-    assert throttled_s({UNIFIED: place}) == 1.5
+    assert throttled_s({UNIFIED: place})[place.folder] == 1.5
 
 
 def test_counters_of_version_1(tmp_path: Path) -> None:
@@ -95,7 +95,14 @@ def test_counters_of_version_1(tmp_path: Path) -> None:
     place = Place(1, tmp_path, tmp_path)
     assert count(Group({"memory": place})) == Counters(oom_kills=3, peak_memory_bytes=4096)
     assert count(Group({"cpuset": place})) == Counters()
-    assert throttled_s({"cpu": place}) == 0.25
+    assert throttled_s({"cpu": place})[place.folder] == 0.25
+
+
+def test_throttling_is_that_of_the_group_where_it_grew_most() -> None:
+    """An ancestor with a long past must not hide what our own quota did."""
+    ours, above = Path("/a/b"), Path("/a")
+    assert throttled_since_s({ours: 0.0, above: 100.0}, {ours: 30.0, above: 100.0}) == 30.0
+    assert throttled_since_s({}, {}) is None
 
 
 def test_only_what_a_task_added_is_its_own() -> None:

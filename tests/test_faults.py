@@ -42,7 +42,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
 
 EXPECTED = {
     "raises": ("failed", "ValueError", "a nap too far"),
-    "oom": ("oom", "OutOfMemoryError", "CUDA out of memory"),
+    "oom": ("oom", "RuntimeError", "CUDA out of memory"),
     "silent": ("failed", "silent", "exited with 0 before its end"),
     "exits": ("failed", "exit", "exited with status 3"),
     "sigkill": ("killed", "SIGKILL", "killed by SIGKILL"),
@@ -230,3 +230,103 @@ def test_prepare_runs_first_and_its_failure_or_limit_stops_its_job_only(tmp_path
     assert "did not end within 2 s" in messages["late"]
     assert "started" in (tmp_path / "out" / "logs" / "late.J0.a1.prepare").read_text()
     assert not [p for p in psutil.process_iter() if _environ(p).get("BENCHSUITE_TREE", "").startswith("prepare.")]
+
+
+PROGRAM = """
+import itertools, os, signal, subprocess, time
+from dataclasses import dataclass
+from benchsuite.models import Workload
+
+@dataclass(frozen=True)
+class Params:
+    kind: str = "daemon"
+
+def build(params):
+    if params.kind == "daemon":
+        subprocess.run(["sh", "-c", "env -i sleep 307 & env -i setsid sleep 308 &"])
+    if params.kind == "protests":
+        def protest(signum, frame):
+            raise RuntimeError("I was told to stop")
+        signal.signal(signal.SIGTERM, protest)
+    if params.kind == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    def step(_):
+        time.sleep(0.01)
+        return 1
+    return Workload(unit="x", batches=lambda s: itertools.repeat(None), items=lambda b: 0, step=step)
+"""
+
+
+def sleeping(seconds: str) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cmdline() == ["sleep", seconds] and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            pass
+    return found
+
+
+def write_program(folder: Path, **jobs: dict[str, object]) -> Path:
+    (folder / "mine.py").write_text(PROGRAM)
+    common = {"entry": "mine:build", "placement": "cpu", "min_time_s": 0.6, "timeout_s": 60}
+    (folder / "p.json").write_text(json.dumps({"*": common, **jobs}))
+    return folder / "p.json"
+
+
+def test_a_daemon_that_left_everything_behind_is_ended_without_any_group(tmp_path: Path) -> None:
+    profile = write_program(tmp_path, job={}, after={"params": {"kind": "quiet"}})
+    done = benchsuite("jobs", str(profile), "-o", "out", "--isolation", "none", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (sleeping("307"), sleeping("308")) == ([], [])
+    assert "had left its task and has been killed" in done.stderr
+
+
+def test_what_a_preparation_leaves_is_ended_too(tmp_path: Path) -> None:
+    profile = write_program(
+        tmp_path, job={"prepare": "env -i setsid sleep 309 & sleep 0.2", "params": {"kind": "quiet"}}
+    )
+    for isolation in ("none", "auto"):
+        done = benchsuite("jobs", str(profile), "-o", isolation, "--isolation", isolation, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert sleeping("309") == []
+
+
+def test_a_preparation_ends_with_a_killed_benchsuite(tmp_path: Path) -> None:
+    profile = write_program(tmp_path, job={"prepare": [["sleep", "310"]]})
+    running = subprocess.Popen(command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    wait_for(lambda: sleeping("310"))
+    running.kill()
+    running.wait()
+    wait_for(lambda: not sleeping("310"))
+
+
+def test_a_model_that_protests_against_being_stopped_is_interrupted(tmp_path: Path) -> None:
+    profile = write_program(tmp_path, job={"params": {"kind": "protests"}, "min_time_s": 30})
+    running = subprocess.Popen(command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    wait_for(lambda: len(_events(tmp_path / "out")) >= 2)
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(timeout=20) == 143
+    assert read_results(tmp_path / "out")["job"].status == "interrupted"
+
+
+def test_a_terminal_that_is_gone_costs_no_result(tmp_path: Path) -> None:
+    """The window is closed: SIGHUP, and every further word to the terminal fails."""
+    profile = write_program(tmp_path, job={"params": {"kind": "quiet"}, "min_time_s": 30})
+    master, slave = os.openpty()
+    running = subprocess.Popen(
+        command("jobs", str(profile), "-o", "out"),
+        cwd=tmp_path,
+        env=environ(TERM="xterm"),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    wait_for(lambda: len(_events(tmp_path / "out")) >= 2)
+    os.close(master)
+    running.send_signal(signal.SIGHUP)
+    assert running.wait(timeout=20) == 129
+    assert read_results(tmp_path / "out")["job"].status == "interrupted"

@@ -32,7 +32,8 @@ DOORS = {
     "pandas": {"report"},
     "matplotlib": {"report"},
     "scipy": {"report"},
-    "numpy": {"report", "worker", "models"},
+    "numpy": {"report", "worker", "models", "data"},
+    "PIL": {"data", "worker", "models"},
     "rich": {"report", "commands", "launch.progress"},
 }
 

@@ -92,8 +92,76 @@ def test_twenty_kills_then_a_resume_leave_one_counted_result_a_task(tmp_path: Pa
     assert set(ends.values()) == {1}
     assert {(a.task, a.attempt) for a in lines if a.event == "start"} <= set(ends)
     time.sleep(0.2)
-    pids = {a.mark for a in lines if a.mark}
-    assert [mark for mark in pids if marked(mark)] == []
+    assert [a.mark for a in lines if a.mark and marked(a.mark)] == []
+    made = {f"benchsuite-{a.parent_pid}-{a.parent_ticks}" for a in lines if a.parent_pid}
+    assert len(made) > 1
+    assert [p for p in Path("/sys/fs/cgroup").rglob("benchsuite-*") if p.name in made] == []
+
+
+def test_a_torn_line_takes_no_other_with_it(stopped: tuple[Path, list[str]]) -> None:
+    folder, arguments = stopped
+    file = folder / "out" / "attempts.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert b'"fails.J0"' in lines[1]
+    file.write_bytes(b"".join(lines[:1]) + lines[1][: len(lines[1]) // 2])  # as a full disk or a power cut leaves it
+    done = benchsuite(*arguments, "--resume", cwd=folder)
+    assert "3 tasks (1 of them before)" in done.stderr, done.stderr
+    assert statuses(folder / "out")["fails.J0"] == ["failed"], "its result is there, so it is not done again"
+    assert len([a for a in RunDir(folder / "out").attempts() if a.event == "end"]) == 4
+
+
+def test_resuming_a_copy_leaves_the_run_in_progress_alone(tmp_path: Path) -> None:
+    profile = str(write_profile(tmp_path / "p.json", job={"min_time_s": 6}))
+    running = subprocess.Popen(command("jobs", profile, "-o", "a"), cwd=tmp_path, env=environ(), stderr=-3)
+    wait_for(lambda: (tmp_path / "a" / "attempts.jsonl").exists())
+    subprocess.run(["cp", "-r", "a", "b"], cwd=tmp_path, check=True)
+    other = subprocess.Popen(command("jobs", profile, "-o", "b", "--resume"), cwd=tmp_path, env=environ(), stderr=-3)
+    assert running.wait(timeout=40) == 0
+    other.send_signal(signal.SIGTERM)
+    other.wait(timeout=20)
+    assert statuses(tmp_path / "a") == {"job.J0": ["ok"]}
+
+
+def test_a_refused_resume_changes_nothing(stopped: tuple[Path, list[str]]) -> None:
+    folder, arguments = stopped
+    before = {p: p.read_bytes() for p in (folder / "out").rglob("*") if p.is_file() and p.name != LOCK}
+    fence = ["--require-isolation", "--isolation", "none"]
+    one_line_error(benchsuite(*arguments, "--resume", "--repeat", "3", *fence, cwd=folder), "--require-isolation")
+    run = json.loads((folder / "out" / "run.json").read_text())
+    run["machine"]["host"] = "elsewhere"
+    (folder / "copy").mkdir()
+    for name in ("plan.json", "attempts.jsonl"):
+        (folder / "copy" / name).write_bytes((folder / "out" / name).read_bytes())
+    (folder / "copy" / "run.json").write_text(json.dumps(run))
+    other = [*arguments[:-1], "copy", "--resume"]
+    one_line_error(benchsuite(*other, cwd=folder), "another machine", "elsewhere")
+    assert {p: p.read_bytes() for p in (folder / "out").rglob("*") if p.is_file() and p.name != LOCK} == before
+
+
+def test_a_dry_resume_prints_what_is_left(stopped: tuple[Path, list[str]]) -> None:
+    folder, arguments = stopped
+    dry = benchsuite(*arguments, "--resume", "--dry-run", cwd=folder)
+    assert dry.returncode == 0, dry.stderr
+    assert [line.split(":")[0] for line in dry.stdout.splitlines() if ": job" in line] == ["# slow.J0", "# last.J0"]
+
+
+def test_what_was_cut_off_keeps_the_facts_of_its_own_run(tmp_path: Path) -> None:
+    profile = str(write_profile(tmp_path / "p.json", job={"min_time_s": 30}))
+    running = subprocess.Popen(command("jobs", profile, "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    wait_for(lambda: len(RunDir(tmp_path / "out").attempts()) == 1)
+    time.sleep(2.0)
+    running.kill()
+    running.wait()
+    again = subprocess.Popen(command("jobs", profile, "-o", "out", "--resume"), cwd=tmp_path, env=environ(), stderr=-3)
+    wait_for(lambda: [a.event for a in RunDir(tmp_path / "out").attempts()].count("start") == 2)
+    again.send_signal(signal.SIGTERM)
+    again.wait(timeout=20)
+    (start, *_) = RunDir(tmp_path / "out").attempts()
+    results = [json.loads(p.read_text()) for p in (tmp_path / "out").glob("p.job.*.json")]
+    first = next(r for r in results if r["identity"]["attempt"] == 1)
+    assert first["anchor"] == {"boot_id": start.boot_id, "wall": start.at, "monotonic_s": start.monotonic_s}
+    assert first["tenant"]["reason"] == "not known: the run was cut off"
+    assert first["timeline"]["queued_s"] <= first["timeline"]["ready_s"]
 
 
 @pytest.fixture
@@ -188,7 +256,7 @@ def test_stop_never_signals_a_process_that_is_not_the_runs(tmp_path: Path) -> No
     try:
         with lock.locked(tmp_path):
             told = json.loads((tmp_path / LOCK).read_text())
-            (tmp_path / LOCK).write_text(json.dumps({**told, "pid": bystander.pid}))
+            (tmp_path / LOCK).write_text(json.dumps({**told, "pid": bystander.pid, "ticks": 1}))
             one_line_error(benchsuite("stop", str(tmp_path), cwd=tmp_path), str(bystander.pid), "stop it there")
         assert bystander.poll() is None
     finally:

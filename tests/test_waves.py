@@ -12,7 +12,10 @@ from support import side_by_side
 
 from benchsuite.launch import waves
 from benchsuite.launch.child import Seen
-from benchsuite.launch.outcome import classify
+from benchsuite.launch.ledger import Ledger
+from benchsuite.launch.outcome import Exit, classify
+from benchsuite.launch.process import Tree
+from benchsuite.tasks import Task
 
 
 def test_they_begin_together_and_a_task_that_is_done_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,5 +97,29 @@ def test_a_result_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_worker_that_told_nothing_is_never_ok(exit_code: int | None, ended: Any, status: str, kind: str) -> None:
-    found, error = classify(Seen(), exit_code, ended, 5.0, "last words")
+    found, error = classify(Seen(), Exit(exit_code, ended, 1.0), 5.0, "last words")
     assert (found, error.kind if error else None) == (status, kind)
+
+
+def test_stubborn_tasks_are_ended_together_not_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic()
+    stubborn = {"params": {"kind": "stubborn", "after_s": 0.2}, "timeout_s": 3.0}
+    found = side_by_side(tmp_path, monkeypatch, **{f"t{i}": stubborn for i in range(4)})
+    assert {r.status for r in found.values()} == {"timeout"}
+    assert time.monotonic() - began < 3.0 + 5.0 + 5.0, "one limit, one grace, for all four"
+
+
+def test_a_start_that_cannot_be_noted_is_one_failure_and_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Ledger, event: str, task: Task, tree: Tree) -> None:
+        trees.append(tree)
+        raise OSError(28, "No space left on device")
+
+    trees: list[Tree] = []
+    monkeypatch.setattr(Ledger, "began", full)
+    (result,) = side_by_side(tmp_path, monkeypatch, only={}).values()
+    assert result.status == "failed"
+    assert result.error is not None
+    assert "could not be noted: No space left on device" in result.error.message
+    assert [tree.members() for tree in trees] == [[]]

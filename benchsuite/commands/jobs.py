@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
@@ -72,6 +73,7 @@ def command(
     from benchsuite.overrides import Overrides
     from benchsuite.plan import make_plan
     from benchsuite.rundir import planned_repeats
+    from benchsuite.tasks import Plan
 
     if out == "":
         raise UsageError("-o: name a folder")
@@ -86,6 +88,11 @@ def command(
             raise UsageError("--resume needs the run's folder: -o OUT")
         repeat = repeat or planned_repeats(Path(out))
     plan = make_plan(chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=repeat or 1, data_root=root)
+    if dry_run and resume:
+        from benchsuite.launch.resume import left_of
+        from benchsuite.rundir import RunDir
+
+        plan = Plan(tasks=left_of(RunDir(Path(out or "")), plan, machine).tasks)
     if dry_run:
         _show(plan, machine.gpu_note)
         return 0
@@ -111,7 +118,7 @@ def _show(plan: Plan, gpu_note: str | None) -> None:
 def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invocation) -> int:
     from benchsuite.launch import session
     from benchsuite.launch.progress import Progress
-    from benchsuite.launch.resume import Resumed
+    from benchsuite.launch.resume import Left
     from benchsuite.records import Result
     from benchsuite.report.words import figure
     from benchsuite.rundir import new_default_out
@@ -123,12 +130,10 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     streamed, total = out == "-", len(plan.tasks)
     progress = Progress(figure, keep=print_line if streamed else None)
 
-    def going_on(left: Resumed) -> Progress:
+    def going_on(left: Left) -> Progress:
         nonlocal progress, total
         total = len(left.plan.tasks)
         progress = Progress(figure, settled=left.settled)
-        for line in left.swept:
-            click.echo(line, err=True)
         return progress
 
     folder = Path(out) if out else new_default_out(used.name, os.environ, datetime.now())
@@ -139,7 +144,8 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
             else:
                 session.execute(plan, used, Path(place), progress, how)
         except Interrupted:
-            _close(progress, total, None if streamed else folder)
+            with contextlib.suppress(OSError):  # the terminal may be what has gone
+                _close(progress, total, None if streamed else folder)
             raise
     return _close(progress, total, None if streamed else folder)
 

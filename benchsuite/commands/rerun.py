@@ -48,7 +48,7 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
         target = path.parent
         check_file(target / ".rerun.json")
     used = ProfileUsed(name=task.profile, path=str(path), sha256="", text="", official=False)
-    again, status = run_single(task, used, machine, os.environ, figure)
+    again, status = run_single(task, used, machine, os.environ, figure, like=original)
     if target is None:
         click.echo(to_json(again, indent=2), nl=False)
     else:
@@ -136,6 +136,12 @@ def _beside(original: Result, again: Result) -> None:
         was, now = original.machine.software.get(key), again.machine.software.get(key)
         if was and now and was != now:
             click.echo(f"note: {key} {was} -> {now}", err=True)
+    for name in ("cpu", "memory", "memory_bytes"):
+        was, now = getattr(original.tenant, name), getattr(again.tenant, name)
+        if was != now:
+            click.echo(f"note: isolation, {name} {was} -> {now}", err=True)
+    if len(original.tenant.cpus) != len(again.tenant.cpus):
+        click.echo(f"note: processors {len(original.tenant.cpus)} -> {len(again.tenant.cpus)}", err=True)
     if original.code != again.code:
         click.echo(f"note: code {_code(original)} -> {_code(again)}", err=True)
 

@@ -36,14 +36,34 @@ def findings(
         if handle is None:
             yield bad(_name(gpu), "does not answer", "look at 'nvidia-smi' and the kernel's log; reset or replace it")
             continue
-        for look in (_persistence, _ecc, _mig, _power, _clock_events):
-            yield from look(gpu, handle)
-        yield from _strangers(gpu, handle, own_pids)
+        looks = (_persistence, _ecc, _mig, _power, _clock_events)
+        troubles = [finding for look in looks for finding in look(gpu, handle)]
+        troubles += _strangers(gpu, handle, own_pids)
+        yield from troubles or [ok(_name(gpu), _well(gpu, handle))]
     yield from _alike(visible)
 
 
 def _name(gpu: Gpu) -> str:
     return f"GPU {gpu.visible_index}"
+
+
+def _well(gpu: Gpu, handle: Any) -> str:
+    """What was looked at and found well, and what the card does not tell."""
+    looked = {
+        "persistence mode": "nvmlDeviceGetPersistenceMode",
+        "ECC": "nvmlDeviceGetEccMode",
+        "MIG": "nvmlDeviceGetMigMode",
+        "power limit": "nvmlDeviceGetPowerManagementDefaultLimit",
+        "clock events": "nvmlDeviceGetCurrentClocksEventReasons",
+        "processes": "nvmlDeviceGetComputeRunningProcesses",
+    }
+    told = [name for name, function in looked.items() if nvml.query(function, handle) is not None]
+    silent = [name for name in looked if name not in told]
+    words = [
+        f"{gpu.name}: {', '.join(told)} well" if told else gpu.name,
+        f"not told: {', '.join(silent)}" if silent else "",
+    ]
+    return "; ".join(filter(None, words))
 
 
 def _persistence(gpu: Gpu, handle: Any) -> Iterator[Finding]:

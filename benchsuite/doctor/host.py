@@ -28,11 +28,14 @@ BUSY_SHARE = 0.1
 
 def fence_findings(tasks: int) -> Iterator[Finding]:
     """Which fences are possible for so many tasks side by side: found out by making one."""
-    fencing = Fencing.choose("auto", require=False, largest=tasks)
+    fencing = Fencing.choose("auto", require=False, largest=tasks, sweep=False)
     try:
         found = fencing.describe()
     finally:
         fencing.close()
+    if cpus.usable_count() < tasks:
+        text = f"{tasks} tasks side by side are more than {cpus.usable_count()} usable processors: none gets its own"
+        yield note("isolation", text, "give the container more processors, or make fewer GPUs visible")
     text = f"CPU {found.cpu}, memory {found.memory} ({found.reason})"
     if found.cpu in ("none", "affinity") or found.memory == "none":
         remedy = "sudo scripts/cgroup_setup.sh prepares groups once; or run as root, or below a delegated cgroup"
@@ -53,7 +56,11 @@ def cpu_findings(root: Path = Path("/")) -> Iterator[Finding]:
     governors = set()
     for file in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"):
         governors.add(file.read_text().strip())
-    if governors and governors != {"performance"}:
+    if not governors:
+        yield ok("governor", "not told, as on virtual machines")
+    elif governors == {"performance"}:
+        yield ok("governor", "performance")
+    else:
         remedy = "sudo cpupower frequency-set -g performance"
         yield note("governor", f"{', '.join(sorted(governors))}: clocks follow the load", remedy)
     load = os.getloadavg()[0]
@@ -81,6 +88,8 @@ def memory_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < OPEN_FILES:
         yield note("open files", f"limited to {soft}", f"ulimit -n {OPEN_FILES}")
+    else:
+        yield ok("open files", "no limit" if soft == resource.RLIM_INFINITY else f"up to {soft}")
 
 
 def disk_findings(data: Path, results: Path) -> Iterator[Finding]:

@@ -99,11 +99,16 @@ def _pressure_s(place: Place | None, name: str) -> tuple[float | None, float | N
     return found.get("some"), found.get("full")
 
 
-def throttled_s(own: Mapping[str, Place]) -> float | None:
-    """How long a CPU quota on this process's own group, or on one around it, has held processes back so far."""
+def throttled_s(own: Mapping[str, Place]) -> dict[Path, float]:
+    """How long CPU quotas have held processes back so far: of this process's own group, and of each around it."""
     place = own.get("cpu", own.get(UNIFIED))
-    found = [_throttled_s(folder) for folder in place.chain()] if place else []
-    return max((value for value in found if value is not None), default=None)
+    found = {folder: _throttled_s(folder) for folder in place.chain()} if place else {}
+    return {folder: value for folder, value in found.items() if value is not None}
+
+
+def throttled_since_s(before: Mapping[Path, float], now: Mapping[Path, float]) -> float | None:
+    """The longest of what was added in any one of them; None where none counts."""
+    return max((round(now[folder] - before[folder], 6) for folder in now if folder in before), default=None)
 
 
 def _throttled_s(folder: Path) -> float | None:

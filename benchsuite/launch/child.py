@@ -10,18 +10,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 from benchsuite.errors import OutputError
 from benchsuite.events import Assignment, End, Event, EventReader, Raised, Ready, SliceClosed
 from benchsuite.launch import process
+from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.tenants import Tenant
-from benchsuite.rundir import RunDir, slug
+from benchsuite.rundir import slug
 from benchsuite.schema import to_json
 from benchsuite.tasks import Task, recorded_environ
 from benchsuite.writing import write_new
 
 # Without it `-m` looks for benchsuite in the current folder first: another checkout there would run under our name.
 _SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
+
+
+Ended = Literal["exited", "timed_out", "interrupted"]
 
 
 @dataclass
@@ -53,13 +58,15 @@ class Seen:
 
 
 class Child:
-    """A running worker. `deadline_s` is when it must have ended, on CLOCK_MONOTONIC."""
+    """A running worker. `deadline_s` is when it must have ended, on CLOCK_MONOTONIC.
+
+    `ending` says why it was asked to end before it did so by itself; `kill_s` is when it is asked no more.
+    """
 
     def __init__(
         self,
         task: Task,
-        attempt: int,
-        rundir: RunDir,
+        ledger: Ledger,
         environ: Mapping[str, str],
         tenant: Tenant,
         *,
@@ -67,34 +74,37 @@ class Child:
     ) -> None:
         self.task = task
         self.tenant = tenant
-        self.attempt = attempt
+        self.attempt = ledger.attempt(task)
         self.seen = Seen()
         self.go_s: float | None = None
-        self.stop_said = self.timed_out = False
-        self.err = rundir.log(task, attempt, "err")
-        events = rundir.log(task, attempt, "events.jsonl")
+        self.stop_said = False
+        self.ending: Ended | None = None
+        self.kill_s = 0.0
+        self._closed = False
+        self.err = ledger.log(task, "err")
+        events = ledger.log(task, "events.jsonl")
         self._reader = EventReader(events)
         control, self._say_fd = os.pipe()
         try:
-            self.tree = self._start(task, rundir, environ, control, events, alone=alone)
+            self.tree = self._start(task, ledger, environ, control, events, alone=alone)
         finally:
             os.close(control)
         self.started_s = time.monotonic()
         self.deadline_s = self.started_s + task.job.timeout_s
 
     def _start(
-        self, task: Task, rundir: RunDir, environ: Mapping[str, str], control: int, events: Path, *, alone: bool
+        self, task: Task, ledger: Ledger, environ: Mapping[str, str], control: int, events: Path, *, alone: bool
     ) -> process.Tree:
         hold_limit_s = 0.0 if alone else task.job.max_time_s
         assignment = Assignment(task=task, events=str(events), control_fd=control, hold_limit_s=hold_limit_s)
-        file = rundir.log(task, self.attempt, "task.json")
+        file = ledger.log(task, "task.json")
         try:
             write_new(file, to_json(assignment, indent=2))
             return process.start(
                 [*self.tenant.prefix, sys.executable, *_SAFE_PATH, "-m", "benchsuite.worker", str(file)],
                 environ={**self.tenant.environ, **child_environ(task, environ)},
                 mark=f"{os.getpid()}.{slug(task.id)}.{self.attempt}.{time.monotonic_ns()}",
-                out=rundir.log(task, self.attempt, "out"),
+                out=ledger.log(task, "out"),
                 err=self.err,
                 pass_fds=(control,),
             )
@@ -131,6 +141,9 @@ class Child:
 
     def close(self) -> None:
         """End what is left, release the pipe and give back the share of the machine."""
+        if self._closed:
+            return
+        self._closed = True
         self.end()
         self.tenant.close()
         os.close(self._say_fd)

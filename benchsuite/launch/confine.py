@@ -6,6 +6,7 @@ library only. Exit status 125 with one line on stderr where a group cannot be en
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -16,14 +17,14 @@ FAILED = 125
 NAME = "benchsuite.launch.confine"
 
 
-def prefix(join: Sequence[Path], cpus: Sequence[int] = ()) -> list[str]:
-    """The words to put before a command; none where there is nothing to enter.
+def prefix(join: Sequence[Path], cpus: Sequence[int] = (), *, always: bool = False) -> list[str]:
+    """The words to put before a command; none where there is nothing to enter, unless they are `always` wanted.
 
     Args:
         join: the `cgroup.procs` files of the groups, in the order in which they are entered.
         cpus: the CPUs to run on; none for no change.
     """
-    if not join and not cpus:
+    if not join and not cpus and not always:
         return []
     # By its path, and isolated: whatever lies in the current folder or on PYTHONPATH is not looked at.
     words = [sys.executable, "-I", "-S", str(Path(__file__).resolve())]
@@ -38,6 +39,7 @@ def main(words: Sequence[str]) -> int:
     """Never returns where all goes well."""
     try:
         files, cpus, command = _parse(words)
+        _die_with_parent()
         for file in files:
             _join(file)
         if cpus:
@@ -52,6 +54,12 @@ def main(words: Sequence[str]) -> int:
     except ValueError as error:
         print(f"benchsuite: {NAME}: {error}", file=sys.stderr)
     return FAILED
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to kill this process, whatever it becomes, when its parent is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 = PR_SET_PDEATHSIG
 
 
 def _join(file: str) -> None:

@@ -240,6 +240,18 @@ def sweep(own: Mapping[str, Place]) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def others(own: Mapping[str, Place]) -> list[int]:
+    """The processes of runs that are alive and have groups where ours would lie, other than this one."""
+    found: set[int] = set()
+    for place in own.values():
+        with contextlib.suppress(OSError):
+            for folder in place.folder.iterdir() if place.exact else ():
+                match = _RUN.fullmatch(folder.name)
+                if match and cgroupfs.started_ticks(int(match[1])) == int(match[2]):
+                    found.add(int(match[1]))
+    return sorted(found - {os.getpid()})
+
+
 def _stale(base: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         for folder in sorted(base.iterdir()):

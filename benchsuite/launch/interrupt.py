@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from types import FrameType, TracebackType
 
 from benchsuite.errors import Interrupted
@@ -11,10 +12,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupt:
-    """While entered, SIGINT, SIGTERM and SIGHUP are noted instead of obeyed."""
+    """While entered, SIGINT, SIGTERM and SIGHUP are noted instead of obeyed; `asked_s` is when (CLOCK_MONOTONIC)."""
 
     def __init__(self) -> None:
         self.signum: int | None = None
+        self.asked_s: float | None = None
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Interrupt:
@@ -29,7 +31,8 @@ class Interrupt:
             signal.signal(signum, handler)  # type: ignore[arg-type]
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        self.signum = signum
+        if self.signum is None:
+            self.signum, self.asked_s = signum, time.monotonic()
 
     def asked(self) -> bool:
         """Has the end been asked for?"""

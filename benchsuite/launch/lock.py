@@ -14,24 +14,27 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchsuite.errors import OutputError
+from benchsuite.errors import OutputError, ResultError
+from benchsuite.host.cgroupfs import started_ticks
+from benchsuite.host.machine import boot_id
 from benchsuite.rundir import LOCK
 from benchsuite.schema import Record
 
 
 class Holder(Record, frozen=True, kw_only=True):
-    """The process that runs in a folder; pid and start time (s since the epoch) together identify it."""
+    """The process that runs in a folder: boot, pid and start in clock ticks since boot identify it."""
 
     host: str
+    boot_id: str
     pid: int
-    pid_started: float
+    ticks: int | None
 
     def process(self) -> psutil.Process | None:
         """The living process, if it is on this host and still the same one."""
+        if self.boot_id != boot_id() or self.ticks is None or started_ticks(self.pid) != self.ticks:
+            return None
         with contextlib.suppress(psutil.Error):
-            found = psutil.Process(self.pid)
-            if self.host == socket.gethostname() and abs(found.create_time() - self.pid_started) < 0.1:
-                return found
+            return psutil.Process(self.pid)
         return None
 
 
@@ -53,39 +56,42 @@ def locked(folder: Path) -> Iterator[None]:
             raise OutputError(
                 f"{folder}: a run is in progress here{name}; wait, or end it with 'benchsuite stop {folder}'"
             )
-        me = psutil.Process()
+        pid = os.getpid()
+        me = Holder(host=socket.gethostname(), boot_id=boot_id(), pid=pid, ticks=started_ticks(pid))
         os.ftruncate(fd, 0)
-        os.pwrite(
-            fd,
-            msgspec.json.encode(Holder(host=socket.gethostname(), pid=me.pid, pid_started=me.create_time())),
-            0,
-        )
+        os.pwrite(fd, msgspec.json.encode(me), 0)
         yield
     finally:
         os.close(fd)
 
 
 def holder(folder: Path) -> Holder | None:
-    """Who runs in a folder; None where nobody does."""
+    """Who runs in a folder; None where nobody does.
+
+    Raises:
+        ResultError: the lock cannot be looked at.
+    """
     try:
-        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
+        fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ResultError(f"{folder}: its lock cannot be read: {(error.strerror or str(error)).lower()}") from None
     try:
-        return None if _take(fd) else _holder(fd)
+        return None if _take(fd, fcntl.LOCK_SH) else _holder(fd)
     finally:
         os.close(fd)
 
 
-def _take(fd: int, tries: int = 1) -> bool:
+def _take(fd: int, kind: int = fcntl.LOCK_EX, tries: int = 1) -> bool:
     """Take the lock; more tries outlast a reader, which holds it for an instant."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             if tries > 1:
                 time.sleep(0.05)
-                return _take(fd, tries - 1)
+                return _take(fd, kind, tries - 1)
             return False
         if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
             return True  # a file system without locks: the check for an empty folder is all there is

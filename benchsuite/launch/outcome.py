@@ -6,10 +6,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Literal
 
+import msgspec
+
+from benchsuite.host.machine import boot_id, facts_sha256
 from benchsuite.launch import confine, process
-from benchsuite.launch.child import Child, Seen
+from benchsuite.launch.child import Child, Ended, Seen
 from benchsuite.records import (
     Anchor,
     Code,
@@ -19,6 +21,7 @@ from benchsuite.records import (
     Machine,
     Measurement,
     Result,
+    Run,
     Slice,
     Status,
     Stream,
@@ -26,10 +29,9 @@ from benchsuite.records import (
     Tenant,
     Timeline,
 )
+from benchsuite.rundir import Attempt
 from benchsuite.tasks import Task
 from benchsuite.telemetry import Telemetry
-
-Ended = Literal["exited", "timed_out", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -52,51 +54,66 @@ class Known:
     telemetry: Telemetry | None = None
 
 
+@dataclass(frozen=True)
+class Exit:
+    """How a worker went: exit code (negative for a signal), why it was ended if it was, and when that was asked for."""
+
+    code: int | None
+    ended: Ended = "exited"
+    asked_s: float | None = None
+
+
 def classify(
-    seen: Seen, exit_code: int | None, ended: Ended, timeout_s: float, printed: str, oom_kills: int = 0
+    seen: Seen, exit: Exit, timeout_s: float, printed: str, oom_kills: int = 0
 ) -> tuple[Status, Failure | None]:
     """The status, and why it is not ok.
 
     Args:
-        exit_code: of the worker, negative for a signal; None where it could not be learnt.
-        printed: the last lines of its stderr.
+        printed: the last lines of the worker's stderr.
         oom_kills: how many processes of its group the kernel killed for want of memory.
     """
     done = f"{len(seen.slices)} slices were finished"
-    if ended == "timed_out":
+    raised = seen.raised
+    if raised and exit.ended == "interrupted" and exit.asked_s is not None and raised.at_s > exit.asked_s:
+        raised = None  # what a model makes of SIGTERM is no fault of its own
+    if seen.end and exit.code == 0:
+        return "ok", None
+    if oom_kills and exit.ended == "exited":
+        message = f"{oom_kills} of its processes were killed for want of memory in its group; {done}"
+        return "oom", Failure(kind="oom", message=message, traceback=raised.traceback if raised else printed)
+    if exit.ended == "timed_out":
         return "timeout", Failure(
             kind="timeout", message=f"not ended within {timeout_s:g} s; {done}", traceback=printed
         )
-    if seen.raised:
-        kind, message = seen.raised.kind, seen.raised.message
-        status: Status = "oom" if seen.raised.oom else "failed"
-        return status, Failure(kind=kind, message=message, traceback=seen.raised.traceback)
-    if seen.end and exit_code == 0:
-        return "ok", None
-    if oom_kills and ended == "exited":
-        message = f"{oom_kills} of its processes were killed at the memory limit of its group; {done}"
-        return "oom", Failure(kind="oom", message=message, traceback=printed)
-    if ended == "interrupted":
+    if raised:
+        status: Status = "oom" if raised.oom else "failed"
+        return status, Failure(kind=raised.kind, message=raised.message, traceback=raised.traceback)
+    if exit.ended == "interrupted":
         return "interrupted", Failure(kind="interrupted", message=f"stopped by the user; {done}")
-    name = process.signal_name(exit_code) if exit_code is not None else None
+    return _exited(seen, exit.code, done, printed)
+
+
+def _exited(seen: Seen, code: int | None, done: str, printed: str) -> tuple[Status, Failure]:
+    """Of a worker that went by itself without a word."""
+    name = process.signal_name(code) if code is not None else None
     if name:
         return "killed", Failure(kind=name, message=f"the process was killed by {name}; {done}", traceback=printed)
-    if exit_code == confine.FAILED and not seen.ready:
+    if code == confine.FAILED and not seen.ready:
         return "failed", Failure(kind="isolation", message=printed.rpartition("\n")[2], traceback=printed)
-    if seen.end or exit_code:
-        message = f"the process exited with status {exit_code}; {done}"
+    if seen.end or code:
+        message = f"the process exited with status {code}; {done}"
         return "failed", Failure(kind="exit", message=message, traceback=printed)
     return "failed", Failure(
         kind="silent", message=f"the process exited with 0 before its end; {done}", traceback=printed
     )
 
 
-def finished(child: Child, exit_code: int | None, ended: Ended, setting: Setting, telemetry: Telemetry) -> Result:
+def finished(child: Child, exit: Exit, setting: Setting, telemetry: Telemetry) -> Result:
     """The result of a worker that is gone, its share of the machine not yet given back."""
     seen, task = child.seen, child.task
     tenant = child.tenant.described()
     printed = process.last_lines(child.err)
-    status, error = classify(seen, exit_code, ended, task.job.timeout_s, printed, tenant.oom_kills or 0)
+    status, error = classify(seen, exit, task.job.timeout_s, printed, tenant.oom_kills or 0)
     timeline = Timeline(
         queued_s=setting.queued_s,
         started_s=child.started_s,
@@ -104,7 +121,7 @@ def finished(child: Child, exit_code: int | None, ended: Ended, setting: Setting
         go_s=child.go_s,
         ended_s=time.monotonic(),
     )
-    known = Known(seen, exit_code if ended == "exited" else None, tenant, telemetry)
+    known = Known(seen, exit.code if exit.ended == "exited" else None, tenant, telemetry)
     return _result(task, child.attempt, status, error, setting, timeline, known)
 
 
@@ -113,12 +130,23 @@ def not_started(task: Task, attempt: int, status: Status, error: Failure, settin
     return _result(task, attempt, status, error, setting, Timeline(queued_s=setting.queued_s), Known(Seen()))
 
 
-def orphaned(task: Task, attempt: int, seen: Seen, setting: Setting) -> Result:
-    """The result of a task whose run was killed before it could write one: interrupted, with the slices it finished."""
+def orphaned(task: Task, attempt: int, seen: Seen, run: Run, start: Attempt | None) -> Result:
+    """The result of a task whose run was killed before it could write one: interrupted, with the slices it finished.
+
+    Args:
+        run: of the invocation that was killed: its machine and code are the task's.
+        start: the line that noted its start; without one the clock that its slices count on is not known.
+    """
+    began_s = start.monotonic_s if start and start.monotonic_s is not None else None
+    setting = Setting(run.machine, facts_sha256(run.machine), run.code, began_s or 0.0)
     message = f"the run was cut off; {len(seen.slices)} slices were finished"
     error = Failure(kind="interrupted", message=message)
-    timeline = Timeline(queued_s=setting.queued_s, ready_s=seen.ready.at_s if seen.ready else None)
-    return _result(task, attempt, "interrupted", error, setting, timeline, Known(seen))
+    timeline = Timeline(queued_s=setting.queued_s, started_s=began_s, ready_s=seen.ready.at_s if seen.ready else None)
+    tenant = Tenant(asked=task.job.tenant, reason="not known: the run was cut off")
+    result = _result(task, attempt, "interrupted", error, setting, timeline, Known(seen, tenant=tenant))
+    boot = (start.boot_id if start else None) or "unknown"
+    then = Anchor(boot_id=boot, wall=start.at if start else run.created, monotonic_s=setting.queued_s)
+    return msgspec.structs.replace(result, anchor=then)
 
 
 def _result(
@@ -157,7 +185,7 @@ def _result(
         tenant=tenant or Tenant(asked=task.job.tenant, reason="the task was not started"),
         data=DataUsed(name=seen.ready.data, real=False) if seen.ready else None,
         timeline=timeline,
-        anchor=anchor(setting.machine.boot_id),
+        anchor=anchor(boot_id()),
         measurement=Measurement(streams=_streams(seen)),
         telemetry=known.telemetry,
         telemetry_reason=None if known.telemetry else "the task was not watched to its end",

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from benchsuite.host.cgroupfs import started_ticks
+
 # Every process of a tree inherits this variable, so that one which left its session and its parent is still found.
 MARK = "BENCHSUITE_TREE"
 GRACE_S = 5.0
@@ -20,10 +22,10 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True)
 class Tree:
-    """A started process with all that may descend from it."""
+    """A started process with all that may descend from it; `ticks` since boot is when it began."""
 
     process: subprocess.Popen[bytes]
-    started: float
+    ticks: int | None
     mark: str
 
     @property
@@ -38,8 +40,8 @@ class Tree:
         """All living processes of the tree, by descent, by session or by the mark that they inherited."""
         found: dict[int, psutil.Process] = {}
         with contextlib.suppress(psutil.Error):
-            root = psutil.Process(self.pid)
-            if self.process.returncode is None and abs(root.create_time() - self.started) < 0.1:
+            if self.process.returncode is None:
+                root = psutil.Process(self.pid)
                 found = {p.pid: p for p in [root, *root.children(recursive=True)]}
         for process in psutil.process_iter():
             if process.pid not in found and process.pid != os.getpid() and self._owns(process):
@@ -48,9 +50,16 @@ class Tree:
 
     def _owns(self, process: psutil.Process) -> bool:
         try:
-            return process.uids().real == os.getuid() and process.environ().get(MARK) == self.mark
+            if process.uids().real != os.getuid():
+                return False
+            return self._in_session(process.pid) or process.environ().get(MARK) == self.mark
         except (psutil.Error, OSError):
             return False
+
+    def _in_session(self, pid: int) -> bool:
+        """In the session that was made for the tree, by one that began no earlier: its number may be used again."""
+        began = started_ticks(pid)
+        return os.getsid(pid) == self.pid and None not in (began, self.ticks) and (began or 0) >= (self.ticks or 0)
 
     def terminate(self) -> None:
         """SIGTERM to the whole tree, without waiting."""
@@ -95,7 +104,7 @@ def _signal(processes: Sequence[psutil.Process], signum: int) -> None:
 
 
 def start(
-    command: str | Sequence[str],
+    command: Sequence[str],
     *,
     environ: Mapping[str, str],
     mark: str,
@@ -105,15 +114,12 @@ def start(
 ) -> Tree:
     """Start a command in a session of its own, its output appended to files byte for byte, nothing on its stdin.
 
-    A string is given to the shell (only a profile's own `prepare` may be one); a list is started as it is.
-
     Raises:
         OSError: the program cannot be started, or a file cannot be opened.
     """
     with out.open("ab") as stdout, err.open("ab") as stderr:
         process = subprocess.Popen(
             command,
-            shell=isinstance(command, str),
             env={**environ, MARK: mark},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -121,11 +127,7 @@ def start(
             pass_fds=pass_fds,
             start_new_session=True,
         )
-    try:
-        started = psutil.Process(process.pid).create_time()
-    except psutil.Error:
-        started = time.time()
-    return Tree(process, started, mark)
+    return Tree(process, started_ticks(process.pid), mark)
 
 
 def last_lines(path: Path, count: int = 20, limit_bytes: int = 8192) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -55,15 +56,21 @@ class Progress:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._live:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
 
     def say(self, line: str) -> None:
-        self._console.print(escape(one_line(line)))
+        self._print(escape(one_line(line)))
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        """A terminal that is gone must not end the run."""
+        with contextlib.suppress(OSError):
+            self._console.print(text, style=style)
 
     def begin(self, tasks: Sequence[Task]) -> None:
         self.tasks = tasks
         if len(tasks) > 1:
-            self._console.print(f"{len(tasks)} tasks, {in_words(self._forecast.bounds_s(tasks))}")
+            self._print(f"{len(tasks)} tasks, {in_words(self._forecast.bounds_s(tasks))}")
 
     def wave(self, tasks: Sequence[Task]) -> None:
         now = time.monotonic()
@@ -72,11 +79,12 @@ class Progress:
         self._wave = tasks[0].job.name, now
         if not self._live:
             places = ", ".join(t.device for t in tasks)
-            self._console.print(f"{escape(tasks[0].job.name)} on {places}: starting")
+            self._print(f"{escape(tasks[0].job.name)} on {places}: starting")
 
     def look(self, children: Sequence[Child]) -> None:
         if self._live:
-            self._live.update(self._table(children))
+            with contextlib.suppress(OSError):
+                self._live.update(self._table(children))
 
     def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
         task, self.over = result.task, self.over + 1
@@ -89,9 +97,9 @@ class Progress:
         style = _STYLES.get(result.status, "red")
         line = f"[{self.over}/{len(self.tasks)}] {task.job.name} on {task.device}, repeat {task.repeat}"
         first = one_line(told.strip().splitlines()[0]) if told.strip() else ""
-        self._console.print(f"{escape(one_line(line))}: [{style}]{result.status}[/{style}] {escape(first)}")
+        self._print(f"{escape(one_line(line))}: [{style}]{result.status}[/{style}] {escape(first)}")
         if problem:
-            self._console.print(escape(one_line(problem)), style="red")
+            self._print(escape(one_line(problem)), style="red")
         if self._keep:
             self._keep(result)
 

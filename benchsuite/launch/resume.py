@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,12 +15,14 @@ import psutil
 
 from benchsuite.errors import OutputError, ProfileError, UsageError
 from benchsuite.events import EventReader
+from benchsuite.host.cgroupfs import started_ticks
+from benchsuite.host.machine import boot_id
 from benchsuite.launch.child import Seen
-from benchsuite.launch.outcome import Setting, orphaned
+from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
 from benchsuite.plan import waves
 from benchsuite.profile import differences
-from benchsuite.records import Result, Run
+from benchsuite.records import Machine, Result, Run
 from benchsuite.rundir import Attempt, RunDir, results, write_result
 from benchsuite.schema import to_json
 from benchsuite.tasks import Job, Plan, Task
@@ -28,30 +30,55 @@ from benchsuite.writing import replace
 
 
 @dataclass(frozen=True)
-class Resumed:
+class Left:
     """What is left of a run.
 
-    `tasks` are those of the waves to repeat, `attempts` the number of each one's next attempt, `settled` the statuses
-    that stand, by task; `swept` says what a crash had left and was mended.
+    `plan` is the one to go on with, `tasks` are those of the waves to repeat, `attempts` the number of each one's next
+    attempt, `settled` the statuses that stand, by task.
     """
 
     plan: Plan
     tasks: tuple[Task, ...]
     attempts: Mapping[str, int]
     settled: Mapping[str, str]
-    swept: tuple[str, ...]
 
 
-def check(at: Path, run: Run, before: Plan, now: Plan) -> Plan:
+def left_of(rundir: RunDir, now: Plan, machine: Machine) -> Left:
+    """What a resume would do; nothing is changed.
+
+    Raises:
+        ResultError: run.json or plan.json is missing or damaged.
+        ProfileError, UsageError: see `check`.
+    """
+    plan = check(rundir.path, rundir.run(), rundir.plan(), now, machine)
+    ends: dict[str, dict[int, str]] = defaultdict(dict)
+    lines = rundir.attempts()
+    for line in lines:
+        if line.event == "end" and line.status:
+            ends[line.task][line.attempt] = line.status
+    kept = _kept(rundir, lines)
+    for (task, attempt), (_, status) in kept.items():
+        ends[task].setdefault(attempt, status)
+    settled = {task: first for task, of in ends.items() if (first := _first(of))}
+    pending = [wave for wave in waves(plan.tasks) if any(task.id not in settled for task in wave)]
+    tasks = tuple(task for wave in pending for task in wave)
+    attempts = {task.id: max([*rundir.started(task), *ends[task.id], 0]) + 1 for task in tasks}
+    return Left(plan, tasks, attempts, settled)
+
+
+def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan:
     """The plan to go on with: as it was, with the new repeats of the present one.
 
     Raises:
         ProfileError: the profile, or the changes after `--`, are not those that the run was started with.
-        UsageError: other GPUs are visible, or fewer repeats are asked for than are planned.
+        UsageError: another machine or other GPUs, or fewer repeats are asked for than are planned.
     """
     changed = differences(_jobs(before), _jobs(now))
     if changed:
         raise ProfileError(f"{at}: the run was started with another profile or other changes: {'; '.join(changed)}")
+    if (run.machine.host, run.machine.cpu) != (machine.host, machine.cpu):
+        there = f"{run.machine.host} ({run.machine.cpu})"
+        raise UsageError(f"{at}: the run was started on another machine, {there}; go on there, or start anew here")
     repeats_before, repeats_now = (max((t.repeat for t in p.tasks), default=-1) + 1 for p in (before, now))
     if repeats_now < repeats_before:
         raise UsageError(f"{at}: --repeat {repeats_now}: the run has {repeats_before} repeats already; give no fewer")
@@ -62,40 +89,24 @@ def check(at: Path, run: Run, before: Plan, now: Plan) -> Plan:
     return Plan(tasks=(*before.tasks, *now.tasks[len(before.tasks) :]))
 
 
+def changes_since(run: Run, machine: Machine, code: object) -> list[str]:
+    """What of software and code is not as it was when the run was started: a reader of the score should know."""
+    found = []
+    if run.code != code:
+        found.append("benchsuite itself has changed")
+    for name in sorted({**run.machine.packages, **machine.packages}):
+        was, now = run.machine.packages.get(name), machine.packages.get(name)
+        if was != now:
+            found.append(f"{name} {was or 'absent'} -> {now or 'absent'}")
+    for name in ("driver", "kernel", "python", "cpus_usable"):
+        was, now = getattr(run.machine, name), getattr(machine, name)
+        if was != now:
+            found.append(f"{name} {was} -> {now}")
+    return found
+
+
 def _jobs(plan: Plan) -> list[Job]:
     return list({task.job.name: task.job for task in plan.tasks}.values())
-
-
-def reopen(rundir: RunDir, now: Plan, command: Sequence[str], setting: Setting) -> Resumed:
-    """Mend what a crash left, extend the plan, and find the waves that have a task without an outcome.
-
-    Raises:
-        ResultError: run.json or plan.json is missing or damaged.
-        ProfileError, UsageError: see `check`.
-        OutputError: the folder cannot be written.
-    """
-    run, before = rundir.run(), rundir.plan()
-    plan = check(rundir.path, run, before, now)
-    again = datetime.now(timezone.utc).isoformat(), " ".join(command)
-    repeats = max((t.repeat for t in plan.tasks), default=-1) + 1
-    run = msgspec.structs.replace(run, repeats=repeats, resumed=(*run.resumed, again))
-    try:
-        replace(rundir.path / "plan.json", to_json(plan, indent=2))
-        replace(rundir.path / "run.json", to_json(run, indent=2))
-        swept = _mend(rundir, plan, setting)
-    except OSError as error:
-        raise OutputError(f"{rundir.path}: cannot be written: {error.strerror or error}") from None
-    ends: dict[str, dict[int, str]] = defaultdict(dict)
-    last: dict[str, int] = defaultdict(int)
-    for line in rundir.attempts():
-        if line.event != "prepare":
-            last[line.task] = max(last[line.task], line.attempt)
-        if line.event == "end" and line.status:
-            ends[line.task][line.attempt] = line.status
-    settled = {task: status for task, of in ends.items() if (status := _first(of))}
-    pending = [wave for wave in waves(plan.tasks) if any(task.id not in settled for task in wave)]
-    tasks = tuple(task for wave in pending for task in wave)
-    return Resumed(plan, tasks, {task.id: last[task.id] + 1 for task in tasks}, settled, swept)
 
 
 def _first(ends: Mapping[int, str]) -> str | None:
@@ -103,42 +114,78 @@ def _first(ends: Mapping[int, str]) -> str | None:
     return next((ends[attempt] for attempt in sorted(ends) if ends[attempt] != "interrupted"), None)
 
 
-def _mend(rundir: RunDir, plan: Plan, setting: Setting) -> tuple[str, ...]:
-    """Give every start without an end its end: of the result that is there, else an interrupted one from its events."""
+def _kept(rundir: RunDir, lines: Iterable[Attempt]) -> dict[tuple[str, int], tuple[str, str]]:
+    """Results whose end was not noted any more: (task, attempt) -> their file and status."""
+    ended = {(line.task, line.attempt) for line in lines if line.event == "end"}
+    if all((line.task, line.attempt) in ended for line in lines if line.event == "start"):
+        return {}
+    return {
+        (result.task.id, result.identity.attempt): (path.name, result.status)
+        for path, result in results(rundir.path)
+        if isinstance(result, Result)
+        and result.task.rerun_of is None
+        and (result.task.id, result.identity.attempt) not in ended
+    }
+
+
+def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
+    """Note that the run goes on, with its new plan, and give every start without an end its end; what was done.
+
+    The end is that of the result that is there, else an interrupted one made of the events that were written.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    run = rundir.run()
+    again = datetime.now(timezone.utc).isoformat(), " ".join(command)
+    repeats = max((t.repeat for t in left.plan.tasks), default=-1) + 1
+    try:
+        replace(rundir.path / "plan.json", to_json(left.plan, indent=2))
+        resumed = msgspec.structs.replace(run, repeats=repeats, resumed=(*run.resumed, again))
+        replace(rundir.path / "run.json", to_json(resumed, indent=2))
+        return tuple(_mend(rundir, left.plan, run))
+    except OSError as error:
+        raise OutputError(f"{rundir.path}: cannot be written: {error.strerror or error}") from None
+
+
+def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:
     lines = rundir.attempts()
     ended = {(line.task, line.attempt) for line in lines if line.event == "end"}
-    swept = [
-        swept for line in lines if line.event != "end" and (line.task, line.attempt) not in ended
-        for swept in _end_leftovers(line)
-    ]  # fmt: skip
-    cut_off = [(t, n) for t in plan.tasks for n in rundir.started(t) if (t.id, n) not in ended]
-    kept = {
-        (result.task.id, result.identity.attempt): (path.name, result.status)
-        for path, result in (results(rundir.path) if cut_off else ())
-        if isinstance(result, Result) and result.task.rerun_of is None
-    }
-    for task, attempt in cut_off:
-        name, status = kept.get((task.id, attempt), (None, "interrupted"))
-        if name is None:
-            seen = Seen()
-            seen.take(EventReader(rundir.log(task, attempt, "events.jsonl")).new())
-            result = orphaned(task, attempt, seen, setting)
-            name = write_result(rundir.path, result, datetime.now(timezone.utc)).name
-            swept.append(f"{task.id}: attempt {attempt} was cut off; {len(seen.slices)} slices are kept")
-        at = datetime.now(timezone.utc).isoformat()
-        rundir.note_attempt(Attempt(event="end", task=task.id, attempt=attempt, at=at, status=status, result=name))
-    return tuple(swept)
+    open_lines = [line for line in lines if line.event != "end" and (line.task, line.attempt) not in ended]
+    swept = [told for line in open_lines for told in _end_leftovers(line)]
+    starts = {(line.task, line.attempt): line for line in open_lines if line.event == "start"}
+    kept = _kept(rundir, lines)
+    for task in plan.tasks:
+        for attempt in rundir.started(task):
+            if (task.id, attempt) in ended:
+                continue
+            name, status = kept.get((task.id, attempt), (None, "interrupted"))
+            if name is None:
+                seen = Seen()
+                seen.take(EventReader(rundir.log(task, attempt, "events.jsonl")).new())
+                result = orphaned(task, attempt, seen, run, starts.get((task.id, attempt)))
+                name = write_result(rundir.path, result, datetime.now(timezone.utc)).name
+                swept.append(f"{task.id}: attempt {attempt} was cut off; {len(seen.slices)} slices are kept")
+            at = datetime.now(timezone.utc).isoformat()
+            rundir.note_attempt(Attempt(event="end", task=task.id, attempt=attempt, at=at, status=status, result=name))
+    return swept
 
 
 def _end_leftovers(start: Attempt) -> list[str]:
-    """Kill what still runs of a dead run's task: the recorded process, and whatever inherited its mark."""
+    """Kill what still runs of a dead run's task: the recorded process, and whatever inherited its mark.
+
+    A run that is alive keeps its own: the folder may be a copy of one in progress.
+    """
+    parent_lives = start.parent_pid and started_ticks(start.parent_pid) == start.parent_ticks
+    if start.boot_id != boot_id() or not start.mark or parent_lives:
+        return []
     swept = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            recorded = process.pid == start.pid and abs(process.create_time() - (start.pid_started or 0.0)) < 0.1
-            if recorded or (start.mark and process.environ().get(MARK) == start.mark):
-                if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
-                    continue
+            if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            recorded = process.pid == start.pid and started_ticks(process.pid) == start.ticks
+            if recorded or process.environ().get(MARK) == start.mark:
                 process.kill()
                 swept.append(f"{start.task}: process {process.pid} was left running and has been killed")
     return swept

@@ -14,13 +14,15 @@ from benchsuite.errors import UsageError
 from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
+from benchsuite.launch.interrupt import Interrupt
+from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
-from benchsuite.launch.resume import Resumed, reopen
+from benchsuite.launch.resume import Left, changes_since, left_of, mend
 from benchsuite.launch.tenants import Fencing, Isolation
 from benchsuite.launch.waves import Means, Observer, Runner
 from benchsuite.plan import waves
-from benchsuite.records import Machine, ProfileUsed, Run
+from benchsuite.records import Machine, ProfileUsed, Run, Tenant
 from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
 from benchsuite.tasks import Plan, Task
 
@@ -31,13 +33,14 @@ class Showing(Observer, AbstractContextManager["Showing"], Protocol):
 
 @dataclass(frozen=True)
 class Invocation:
-    """Where a run takes place and how it was asked for."""
+    """Where a run takes place and how it was asked for. `share`: that of an earlier task, to be had again."""
 
     machine: Machine
     environ: Mapping[str, str]
     command: Sequence[str]
     isolation: Isolation = "auto"
     require_isolation: bool = False
+    share: Tenant | None = None
 
 
 def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how: Invocation) -> RunDir:
@@ -57,37 +60,44 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         machine=how.machine,
         code=setting.code,
     )
-    with _means(plan.tasks, setting, how) as means:
+    with Interrupt() as interrupt, _means(plan.tasks, setting, how) as means:
         make_folder(out)
         if not (out / LOCK).exists():
             check_empty(out)  # what is no run's folder is left as it is, without even a lock
         with locked(out):
+            interrupt.check()
             rundir = RunDir.create(out, run, plan)
             with observer:
                 _tell(observer, means, how)
-                Runner(rundir, means, how.environ, observer).run(plan.tasks)
+                Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.tasks)
     return rundir
 
 
-def resume(plan: Plan, out: Path, observer: Callable[[Resumed], Showing], how: Invocation) -> RunDir:
-    """Go on with the run in a folder, by the rules of `reopen`; `observer` is made once it is known what is left.
+def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invocation) -> RunDir:
+    """Go on with the run in a folder, by the rules of `left_of`; `observer` is made once it is known what is left.
 
     Raises:
         OutputError: the folder is in use or cannot be written.
         ResultError, ProfileError, UsageError: there is no such run, or it is not the one that is asked for; or
-            isolation is required and not possible.
+            isolation is required and not possible. Nothing was changed.
         Interrupted: a signal asked for the end.
     """
     setting = _setting(how.machine)
     if look(out) != "folder":
         raise UsageError(f"{out}: no such folder to go on with; start it without --resume")
-    with locked(out):
+    with Interrupt() as interrupt, locked(out):
         rundir = RunDir(out)
-        left = reopen(rundir, plan, how.command, setting)
-        watching = observer(left)
-        with _means(left.tasks, setting, how) as means, watching:
-            _tell(watching, means, how)
-            Runner(rundir, means, how.environ, watching, left.attempts).run(left.tasks)
+        left = left_of(rundir, plan, how.machine)
+        with _means(left.tasks, setting, how) as means:
+            interrupt.check()
+            changed = changes_since(rundir.run(), how.machine, setting.code)
+            swept = mend(rundir, left, how.command)
+            with observer(left) as watching:
+                for line in (*swept, *(f"since the run was started: {line}" for line in changed)):
+                    watching.say(line)
+                _tell(watching, means, how)
+                ledger = Ledger(rundir, left.attempts)
+                Runner(ledger, means, how.environ, watching, interrupt).run(left.tasks)
     return rundir
 
 
@@ -97,6 +107,8 @@ def _means(tasks: Sequence[Task], setting: Setting, how: Invocation) -> Iterator
     largest = max((len(wave) for wave in waves([t for t in tasks if t.skip is None])), default=1)
     fencing = Fencing.choose(how.isolation, require=how.require_isolation, largest=largest)
     try:
+        if how.share:
+            fencing.limit(len(how.share.cpus), how.share.memory_bytes)
         gpus = {gpu.uuid: gpu for task in tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
             yield Means(setting, fencing, monitor)
@@ -108,8 +120,10 @@ def _tell(observer: Observer, means: Means, how: Invocation) -> None:
     """What was swept up of dead runs, and which fence or watch is weaker than was asked for."""
     lines = list(means.fencing.swept)
     found = means.fencing.describe()
-    if how.isolation == "auto" and (not found.cpu.startswith("cpuset") or found.memory == "none"):
+    if how.isolation in ("auto", "cgroup") and (not found.cpu.startswith("cpuset") or found.memory == "none"):
         lines.append(f"isolation: CPU {found.cpu}, memory {found.memory}: {means.fencing.reason}")
+    elif means.fencing.crowded:
+        lines.append(f"isolation: {means.fencing.crowded}")
     if means.setting.machine.gpus:
         lines += means.monitor.notes
     for line in lines:

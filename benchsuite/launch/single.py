@@ -6,13 +6,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import cast
 
 from benchsuite.errors import Interrupted, OutputError
 from benchsuite.files import look
 from benchsuite.launch.progress import Progress
 from benchsuite.launch.session import Invocation, execute
+from benchsuite.launch.tenants import Isolation
 from benchsuite.records import Machine, ProfileUsed, Result
 from benchsuite.rundir import write_result
 from benchsuite.schema import to_json
@@ -27,11 +30,13 @@ def run_single(
     environ: Mapping[str, str],
     verdict: Callable[[Result], str],
     folder: Path | None = None,
+    like: Result | None = None,
 ) -> tuple[Result, int]:
     """Run one task; its result, and the exit status that it means.
 
     Args:
         folder: a new run folder that is kept; a scratch one where None.
+        like: a result whose isolation and share of the machine are to be had again.
 
     Raises:
         OutputError: the folder cannot be written, or the result could not be kept there.
@@ -42,7 +47,11 @@ def run_single(
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory(prefix="benchsuite-") as place:
         try:
             plan = Plan(tasks=(task,))
-            execute(plan, profile, Path(place), progress, Invocation(machine, environ, sys.argv))
+            how = Invocation(machine, environ, sys.argv)
+            if like:
+                asked = cast(Isolation, like.tenant.isolation or "auto")
+                how = replace(how, isolation=asked, share=like.tenant)
+            execute(plan, profile, Path(place), progress, how)
         except Interrupted as error:
             if not results:
                 raise

@@ -65,7 +65,6 @@ class Tenant:
 
     def _counted(self) -> records.Tenant:
         found = counters.count(self._group).since(self._before) if self._group else counters.Counters()
-        now_s = counters.throttled_s(self._own)
         pressure = records.Pressure(
             cpu_some_s=found.cpu_some_s,
             cpu_full_s=found.cpu_full_s,
@@ -77,7 +76,7 @@ class Tenant:
             oom_kills=found.oom_kills,
             peak_memory_bytes=found.peak_memory_bytes,
             peak_pids=found.peak_pids,
-            throttled_s=None if now_s is None else round(now_s - (self._throttled_s or 0.0), 6),
+            throttled_s=counters.throttled_since_s(self._throttled_s, counters.throttled_s(self._own)),
             pressure=None if pressure == records.Pressure() else pressure,
         )
 

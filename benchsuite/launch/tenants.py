@@ -27,7 +27,10 @@ REMEDY = "prepare groups with: sudo scripts/cgroup_setup.sh, or leave out --requ
 
 @dataclass
 class Fencing:
-    """How the tasks of a run are fenced. `swept`: a line for each leftover of a dead run that was found."""
+    """How the tasks of a run are fenced.
+
+    `swept`: a line for each leftover of a dead run that was found; `crowded`: that other runs are on this machine.
+    """
 
     isolation: Isolation
     require: bool = False
@@ -39,27 +42,33 @@ class Fencing:
     cpus: tuple[int, ...] = ()
     count: int = 1
     memory_bytes: int = 0
+    crowded: str = ""
     root: Path = Path("/")
 
     @classmethod
-    def choose(cls, isolation: Isolation, *, require: bool, largest: int, root: Path = Path("/")) -> Fencing:
+    def choose(
+        cls, isolation: Isolation, *, require: bool, largest: int, sweep: bool = True, root: Path = Path("/")
+    ) -> Fencing:
         """Find out which fences are possible here, by trying them.
 
         Args:
             isolation: what the user asked for.
             require: refuse instead of falling back.
             largest: how many tasks run side by side at most.
+            sweep: end what dead runs left.
             root: the folder that holds `proc` and `sys`.
 
         Raises:
-            UsageError: `require`, and a fence is not possible; nothing is left behind.
+            UsageError: `require`, and a fence is not possible; or groups are asked for and none is to be had. Nothing
+                is left behind.
         """
         own = cgroups.own(root)
         memory = cpus.memory(root)
         fencing = cls(
             isolation,
             require,
-            swept=fence.sweep(own),
+            swept=fence.sweep(own) if sweep else (),
+            crowded=_crowded(own),
             cpus=cpus.usable_cpus(root),
             count=cpus.usable_count(root),
             memory_bytes=memory.total_bytes,
@@ -69,6 +78,9 @@ class Fencing:
             fencing._find_groups(own, largest)
         else:
             fencing.reason = f"--isolation {isolation} was asked for"
+        if isolation == "cgroup" and not fencing.versions:
+            fencing.close()
+            raise UsageError(f"--isolation cgroup: {fencing.reason}")
         if require and (missing := fencing._missing(largest)):
             fencing.close()
             raise UsageError(f"--require-isolation: {missing}; {REMEDY}")
@@ -112,6 +124,13 @@ class Fencing:
     def _few(self, tasks: int) -> str:
         return f"{self.count} usable CPUs are fewer than {tasks} tasks"
 
+    def limit(self, cpus: int, memory_bytes: int | None) -> None:
+        """Deal out no more than so many processors and so much memory: the share of an earlier task, where known."""
+        if cpus:
+            self.cpus, self.count = self.cpus[:cpus], min(self.count, cpus)
+        if memory_bytes:
+            self.memory_bytes = min(self.memory_bytes, memory_bytes)
+
     def describe(self) -> records.Tenant:
         """What a task that runs alone would have in force."""
         return self._facts("share", self.cpus, self.memory_bytes)
@@ -127,7 +146,7 @@ class Fencing:
             isolation=self.isolation,
             cpu=cpu if cpus else "none",
             memory=memory,
-            reason=self.reason,
+            reason="; ".join(filter(None, [self.reason, self.crowded])),
             cpus=tuple(cpus) if cpu != "none" else (),
             memory_bytes=memory_bytes if memory != "none" else None,
         )
@@ -210,6 +229,12 @@ class Fencing:
             self.made.close()
         if self.prepared:
             self.prepared.close()
+
+
+def _crowded(own: dict[str, cgroups.Place]) -> str:
+    others = fence.others(own)
+    who = ", ".join(f"process {pid}" for pid in others)
+    return f"another run of benchsuite is on this machine ({who}): its share and ours overlap" if others else ""
 
 
 def _name(group: cgroups.Group) -> str:

@@ -153,7 +153,7 @@ def _planned_row(
     in_progress: bool,
 ) -> Row:
     ends = {line.attempt: line for line in lines if line.event == "end"}
-    started = {line.attempt for line in lines}
+    started = {line.attempt for line in lines if line.event != "prepare"}
     last = Row(task, NOT_RUN, "not started yet" if in_progress else "never started")
     for attempt in sorted(started | by_attempt.keys()):
         if attempt in by_attempt:

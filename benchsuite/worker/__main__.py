@@ -42,7 +42,7 @@ def main(task_file: str) -> int:
     try:
         _run(assignment, events)
     except Exception as error:  # the one place where whatever a model raises becomes a result
-        oom = type(error).__name__ == "OutOfMemoryError"
+        oom = _no_device_memory(error)
         kind = "model" if isinstance(error, BenchError) else type(error).__name__
         text = "".join(traceback.format_exception(error))
         print(text, file=sys.stderr, flush=True)
@@ -53,6 +53,14 @@ def main(task_file: str) -> int:
         )
         return 1
     return 0
+
+
+def _no_device_memory(error: Exception) -> bool:
+    """CUDA's own word that a device's memory does not suffice."""
+    kind = type(error)
+    return (kind.__module__ == "torch" and kind.__name__ == "OutOfMemoryError") or (
+        isinstance(error, RuntimeError) and ("CUDA out of memory" in str(error) or "CUDA error: out of" in str(error))
+    )
 
 
 def _clean(text: str) -> str:

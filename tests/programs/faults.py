@@ -19,10 +19,6 @@ from typing import Literal
 from benchsuite.models import Workload
 
 
-class OutOfMemoryError(RuntimeError):
-    """Named as torch names its own."""
-
-
 @dataclass(frozen=True)
 class Params:
     kind: Literal[
@@ -79,7 +75,7 @@ def go_wrong(kind: str) -> None:
     if kind == "raise":
         raise ValueError("a nap too far")
     if kind == "oom":
-        raise OutOfMemoryError("CUDA out of memory (not really)")
+        raise RuntimeError("CUDA out of memory (not really)")
     if kind == "silent":
         os._exit(0)
     if kind == "exit":

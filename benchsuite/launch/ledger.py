@@ -1,0 +1,82 @@
+"""What a run writes of its tasks: a line at each start and end, and exactly one result."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from benchsuite.host.cgroupfs import started_ticks
+from benchsuite.host.machine import boot_id
+from benchsuite.launch.process import Tree
+from benchsuite.records import Result
+from benchsuite.rundir import Attempt, RunDir, write_result
+from benchsuite.tasks import Task
+
+
+class Ledger:
+    """Keeps the books of one invocation. `attempts`: the number of a task's attempt, 1 unless the run is resumed."""
+
+    def __init__(self, rundir: RunDir, attempts: Mapping[str, int] | None = None) -> None:
+        self.rundir = rundir
+        self._attempts = attempts or {}
+        self._boot_id = boot_id()
+        self._parent = os.getpid(), started_ticks(os.getpid())
+
+    def attempt(self, task: Task) -> int:
+        """The number of this attempt at a task."""
+        return self._attempts.get(task.id, 1)
+
+    def log(self, task: Task, what: str) -> Path:
+        """This attempt's file below `logs/`, see `RunDir.log`."""
+        return self.rundir.log(task, self.attempt(task), what)
+
+    def began(self, event: str, task: Task, tree: Tree) -> None:
+        """Note a started process: with pid, boot and start it is known again, and so is this one, its parent.
+
+        Raises:
+            OSError: the line cannot be written.
+        """
+        self.rundir.note_attempt(
+            Attempt(
+                event=event,
+                task=task.id,
+                attempt=self.attempt(task),
+                at=_now().isoformat(),
+                monotonic_s=time.monotonic(),
+                boot_id=self._boot_id,
+                pid=tree.pid,
+                ticks=tree.ticks,
+                parent_pid=self._parent[0],
+                parent_ticks=self._parent[1],
+                mark=tree.mark,
+            )
+        )
+
+    def keep(self, result: Result) -> tuple[Path | None, str | None]:
+        """Write a result and note the end; where it lies, or why it is lost, which the report counts as a failure."""
+        path, problem = None, None
+        try:
+            path = write_result(self.rundir.path, result, _now())
+        except OSError as error:
+            where = error.filename or self.rundir.path
+            problem = f"{where}: the result could not be written: {error.strerror or error}"
+        end = Attempt(
+            event="end",
+            task=result.task.id,
+            attempt=self.attempt(result.task),
+            at=_now().isoformat(),
+            status=result.status if path else "lost",
+            result=path.name if path else None,
+        )
+        try:
+            self.rundir.note_attempt(end)
+        except OSError as error:
+            problem = f"{self.rundir.path / 'attempts.jsonl'}: could not be written: {error.strerror or error}"
+        return path, problem
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
