@@ -22,7 +22,14 @@ from benchsuite.files import look, parse_yaml
 _MODELS = Path(__file__).resolve().parent / "models"
 # Top-level module -> what brings it; a job whose module is missing is skipped with this in its message. For any other
 # module no advice is given: its name says nothing about a package's.
-_EXTRAS = {"gymnasium": "benchsuite[rl]", "torch": "benchsuite", "torchvision": "benchsuite"}
+_EXTRAS = {
+    "PIL": "benchsuite",
+    "ale_py": "benchsuite[rl]",
+    "gymnasium": "benchsuite[rl]",
+    "minigrid": "benchsuite[rl]",
+    "torch": "benchsuite",
+    "torchvision": "benchsuite",
+}
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 _NAMES = {
     "int": int,

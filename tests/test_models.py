@@ -78,10 +78,12 @@ def test_two_steps_train_every_parameter(model: ModuleType) -> None:
         idle = [key for key, value in net.named_parameters() if value.requires_grad and value.grad is None]
         assert idle == [], f"{name}: these get no gradient"
         assert all(torch.isfinite(value).all() for value in net.parameters())
-    assert not all(same(a, b) for a, b in zip(before, weights(workload), strict=True))
+    assert not workload.modules or not all(same(a, b) for a, b in zip(before, weights(workload), strict=True))
 
 
 def test_weights_are_a_function_of_the_seed(model: ModuleType) -> None:
+    if not build(model).modules:
+        pytest.skip("has no modules")
     one, again, other = (weights(build(model, seed=seed)) for seed in (5, 5, 6))
     assert all(same(a, b) for a, b in zip(one, again, strict=True))
     assert not all(same(a, b) for a, b in zip(one, other, strict=True))
@@ -115,12 +117,15 @@ def test_a_loss_calls_the_nets_it_is_given_and_is_a_mean(model: ModuleType) -> N
     copies = {name: copy.deepcopy(net).eval() for name, net in workload.modules.items()}
     twice = on_tensors(lambda tensor: torch.cat([tensor, tensor]), batch)
     carry: Any = None
+    carry_twice: Any = None
     for update in workload.updates:
         loss, carry = update.loss(copies, batch, carry)
         loss.backward()
         trained = copies[update.trains]
         assert all(value.grad is not None for value in trained.parameters() if value.requires_grad)
-        assert update.loss(copies, twice, None)[0].item() == pytest.approx(loss.item(), rel=0.05)
+        loss_twice, carry_twice = update.loss(copies, twice, carry_twice)
+        assert loss_twice.item() == pytest.approx(loss.item(), rel=0.05)
+        carry, carry_twice = (on_tensors(torch.Tensor.detach, one) for one in (carry, carry_twice))
     for name, net in workload.modules.items():
         assert all(value.grad is None for value in net.parameters()), f"a loss captured {name}"
 

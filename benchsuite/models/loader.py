@@ -1,0 +1,111 @@
+"""Loading images: JPEG files are decoded and augmented, without a model.
+
+Application: input for image classification, after the `imagenet` example of PyTorch: decode, random crop to 224, random
+flip, normalise, gather into a batch, and copy that to the device; all but the copy is work of the CPU. Paper: none.
+Data set: `images` generated pictures of `source_size` x `source_size`, as JPEG files of ImageNet's density (0.6 bytes a
+pixel) held in memory: no storage is measured. An item is one image, ready and copied.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import count
+
+import PIL.Image
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
+
+from benchsuite.errors import ModelError
+from benchsuite.models import Positive, Share, Workload, fusible, seeded
+
+SMALL: dict[str, object] = {"batch_size": 4, "workers": 0, "images": 2, "source_size": 64, "image_size": 32}
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Params:
+    """`workers` are processes; with 0 the images are made in the process that takes the steps."""
+
+    batch_size: Positive = 256
+    workers: int = 4
+    images: Positive = 48
+    source_size: Positive = 512
+    image_size: Positive = 224
+    seed: int = fusible(1234)
+
+
+def jpeg(size: int, generator: torch.Generator) -> bytes:
+    """A picture with structure at several scales and some grain, so that it compresses like a photograph."""
+    picture = torch.full((1, 3, size, size), 0.5)
+    for cells in (4, 16, 64):
+        noise = torch.randn(1, 3, cells, cells, generator=generator)
+        picture += 0.12 * F.interpolate(noise, size=(size, size), mode="bicubic", align_corners=False)
+    picture += 0.08 * torch.randn(1, 3, size, size, generator=generator)
+    file = BytesIO()
+    v2.functional.to_pil_image(picture[0].clamp(0, 1)).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+class Crops(Dataset):
+    """The n-th crop of an endless row: of which image, where and whether flipped is a function of n and the share."""
+
+    def __init__(self, files: list[bytes], image_size: int, share: Share) -> None:
+        self.files = files
+        self.share = share
+        self.augment = v2.Compose(
+            [
+                v2.PILToTensor(),
+                v2.RandomResizedCrop(image_size, antialias=True),
+                v2.RandomHorizontalFlip(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(MEAN, DEVIATION),
+            ]
+        )
+
+    def __getitem__(self, n: int) -> Tensor:
+        """[3, size, size]; torch's own generator, from which the transforms draw, is left as it was."""
+        state = torch.get_rng_state()
+        torch.default_generator.manual_seed(seeded(self.share.seed, 1 + n).initial_seed())
+        file = self.files[int(torch.randint(len(self.files), ()))]
+        crop: Tensor = self.augment(PIL.Image.open(BytesIO(file)).convert("RGB"))
+        torch.set_rng_state(state)
+        return crop
+
+
+def build(params: Params) -> Workload:
+    if params.workers < 0:
+        raise ModelError(f"loader: workers is {params.workers}; it must be 0 or more")
+
+    def rows(share: Share) -> Iterator[list[int]]:
+        """Which crops make a batch; ranks take turns."""
+        for batch in count(share.rank, share.ranks):
+            yield list(range(batch * params.batch_size, (batch + 1) * params.batch_size))
+
+    def batches(share: Share) -> Iterator[Tensor]:
+        """Without an end, so that the workers live as long as the run."""
+        generator = seeded(share.seed)
+        crops = Crops([jpeg(params.source_size, generator) for _ in range(params.images)], params.image_size, share)
+        settings = {}
+        if params.workers:
+            # Forking a process whose threads may hold locks can hang; this server forks, and has imported all before.
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload([__name__])
+            settings = {"multiprocessing_context": context}
+        return iter(
+            DataLoader(
+                crops,
+                batch_sampler=rows(share),
+                num_workers=params.workers,
+                pin_memory=torch.cuda.is_available(),
+                **settings,
+            )
+        )
+
+    return Workload(unit="image", batches=batches, items=len)
