@@ -206,9 +206,9 @@ def _checked(job: Job, at: str) -> Job:
     if any(not words or not words[0] or "\0" in "".join(words) for words in commands):
         raise ProfileError(f"{at}: field 'prepare': an empty command, or a null character; remove it")
     if job.data is not None and job.data not in files.shipped("datasets"):
-        known = nearest(job.data, files.shipped("datasets"))
-        known = known or "; none is shipped yet, models make their input themselves"
-        raise ProfileError(f"{at}: field 'data': no data set '{job.data}'{known}")
+        raise ProfileError(
+            f"{at}: field 'data': no data set '{job.data}'{nearest(job.data, files.shipped('datasets'))}"
+        )
     _check_env(job, at)
     return job
 

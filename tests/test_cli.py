@@ -45,9 +45,11 @@ def test_lists(tmp_path: Path) -> None:
         assert f"\n{name}: " in f"\n{models}"
     assert "--batch-size int over 0 = " in models
     profiles = benchsuite("list", "profiles", cwd=tmp_path).stdout
-    assert "smoke: 6 jobs" in profiles
+    assert "smoke: 17 jobs" in profiles
     assert "standard: 5 jobs" in profiles
-    assert "none yet" in benchsuite("list", "datasets", cwd=tmp_path).stdout
+    datasets = benchsuite("list", "datasets", cwd=tmp_path).stdout
+    for name in ("mnist", "fake_imagenet", "bsds500", "coco", "wmt16", "wikitext2", "ml20m", "time_series"):
+        assert f"\n{name}: " in f"\n{datasets}"
 
 
 def test_the_schema_is_generated_from_the_types_and_is_that_of_version_1(tmp_path: Path) -> None:

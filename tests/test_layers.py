@@ -29,6 +29,8 @@ DOORS = {
     "torch": {"worker", "models"},
     "torchvision": {"worker", "models"},
     "gymnasium": {"models"},
+    "ale_py": {"models"},
+    "minigrid": {"models"},
     "pandas": {"report"},
     "matplotlib": {"report"},
     "scipy": {"report"},

@@ -106,6 +106,13 @@ def test_a_job_whose_extra_is_missing_is_skipped_with_the_command(monkeypatch: p
     assert task.skip == "a package is missing: pip install 'benchsuite[rl]'"
 
 
+def test_a_job_that_names_data_which_no_model_reads_is_skipped() -> None:
+    """It would train on generated input under the data set's name."""
+    (task,) = make_plan("p", [Job(name="vae", model="vae", data="mnist")], FOUR[:1], environ={}).tasks
+    assert task.skip is not None
+    assert "data set mnist: no model of this version reads files yet" in task.skip
+
+
 def test_waves_are_a_job_in_one_repeat() -> None:
     jobs = [EACH, Job(name="b", model="vae")]
     plan = make_plan("p", jobs, FOUR[:2], environ={}, repeats=2)
@@ -174,7 +181,7 @@ def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> N
 def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
     done = benchsuite("jobs", "smoke", "--dry-run", "--repeat", "2", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stdout.count(" run ") == 12
+    assert done.stdout.count(" run ") == 34
     assert list(tmp_path.iterdir()) == []
 
 

@@ -40,12 +40,12 @@ def _profiles() -> None:
 
 def _datasets() -> None:
     from benchsuite import files
+    from benchsuite.data import descriptor
 
-    known = files.shipped("datasets")
-    if not known:
-        click.echo("none yet: the models of this version make their input in memory")
-    for name, path in known.items():
-        click.echo(f"{name} ({path})")
+    for name in files.shipped("datasets"):
+        about = descriptor.load(name).about
+        click.echo(f"{name}: {about.title}")
+        click.echo(f"    licence: {about.licence}")
 
 
 def _schema() -> None:

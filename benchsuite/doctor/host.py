@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchsuite import entries, files
+from benchsuite import entries
 from benchsuite.doctor import Finding, bad, note, ok
 from benchsuite.host import cpus
 from benchsuite.launch.tenants import Fencing
@@ -105,10 +105,8 @@ def disk_findings(data: Path, results: Path) -> Iterator[Finding]:
         yield ok("disk", text)
     if data.is_dir():
         yield ok("data", f"{data.resolve()}, {shutil.disk_usage(data).free / GIB:.1f} GiB free")
-    elif files.shipped("datasets"):
-        yield note("data", f"no data folder {data}", "benchsuite prepare, or set BENCHSUITE_DATA")
     else:
-        yield ok("data", "no job of this version needs any: models make their input in memory")
+        yield ok("data", f"no folder {data}, and no job of this version needs any: models make their input in memory")
 
 
 def extras_findings() -> Iterator[Finding]:

@@ -1,0 +1,188 @@
+"""`benchsuite prepare`: download or generate data sets, and check those that are there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Literal, cast
+
+import click
+
+from benchsuite.errors import Interrupted, UsageError, one_line
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from benchsuite.data.bring import Request
+    from benchsuite.data.descriptor import DataSet, Size
+
+_EVERY_S = 10.0
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--profile", help="The data sets of this profile's jobs.")
+@click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
+@click.option("--synthetic", is_flag=True, help="Generate data of the same formats and statistics; no network needed.")
+@click.option("--size", type=click.Choice(["small", "full"]), help="How much is generated.  [default: full]")
+@click.option("--verify", is_flag=True, help="Only check what is there, reading every byte; bring nothing.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that generate.  [default: the usable CPUs]")
+def command(
+    names: tuple[str, ...],
+    profile: str | None,
+    data: str | None,
+    synthetic: bool,
+    size: str | None,
+    verify: bool,
+    workers: int | None,
+) -> int:
+    """Bring data sets below the data folder: those named, or all; what is ready already is left as it is.
+
+    NAME is a shipped data set, or a descriptor file such as a copy of one with a mirror of your own. An interrupted
+    call is gone on with by the same command. Exit status 0 if all are ready, else 1.
+    """
+    from benchsuite.data.bring import Request
+    from benchsuite.data.descriptor import load
+    from benchsuite.data.synthetic import usable_cpus
+
+    if data == "":
+        raise UsageError("-d: name a folder")
+    root = Path(data or os.environ.get("BENCHSUITE_DATA") or "data").absolute()
+    chosen = [load(name) for name in _names(names, profile)]
+    request = Request(synthetic, cast("Size", size or "full"), workers or usable_cpus())
+    real = [found.name for found in chosen if request.real(found)]
+    if size == "small" and real and not verify:
+        raise UsageError(f"--size small: real data have one size ({', '.join(real)}); add --synthetic")
+    with _signals():
+        bad = sum([not (_verify(root, found) if verify else _bring(root, found, request)) for found in chosen])
+    if len(chosen) > 1:
+        click.echo(f"{len(chosen) - bad} of {len(chosen)} data sets are ready below {root}", err=True)
+    return 1 if bad else 0
+
+
+def _names(names: tuple[str, ...], profile: str | None) -> list[str]:
+    from benchsuite.data import descriptor
+
+    if names and profile:
+        raise UsageError("give names of data sets, or --profile, not both")
+    if profile is None:
+        return list(dict.fromkeys(names or descriptor.names()))
+    from benchsuite import profile as profiles
+
+    wanted = dict.fromkeys(job.data for job in profiles.load(profile).jobs if job.data)
+    if not wanted:
+        click.echo(f"{profile}: no job needs a data set", err=True)
+    return list(wanted)
+
+
+def _bring(root: Path, data: DataSet, request: Request) -> bool:
+    from benchsuite.data import DataError, store
+    from benchsuite.data.bring import bring
+
+    with _Shown(data.name) as shown:
+        try:
+            found = bring(root, data, request, shown)
+        except DataError as error:
+            shown.say(str(error) if str(error).startswith(data.name) else f"not ready: {error}")
+            return False
+        except Interrupted:
+            shown.say("interrupted; the same command goes on from here")
+            raise
+    held = "real" if found.real else f"synthetic, {found.size}"
+    size = store.human(found.size_bytes)
+    click.echo(f"{data.name}: ready: {held}, {found.files:,} files, {size}, sha256 {found.sha256[:16]}, {found.path}")
+    return True
+
+
+def _verify(root: Path, data: DataSet) -> bool:
+    from benchsuite.data import store
+
+    with _Shown(data.name) as shown:
+        report = shown.stage("reading every byte", "bytes")
+        found = store.look(root, data, every_byte=lambda count: report(count, None))
+        if found.state == "damaged" and found.ours:
+            with suppress(OSError, ValueError):  # where marker or manifest are damaged, it is found without a note
+                store.condemn(root, data.name, found.reason)
+    if found.prepared is None:
+        click.echo(f"{data.name}: {found.state}: {one_line(found.reason)}; bring it with '{found.command}'", err=True)
+        return False
+    click.echo(f"{data.name}: ready: {found.reason}, every byte as it was")
+    return True
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP end what is being done, even a read that waits for a silent server."""
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        raise Interrupted(signum)
+
+    asked = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    before = {s: signal.signal(s, end) for s in asked if signal.getsignal(s) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+class _Shown:
+    """A watcher of one data set: a bar on a terminal, plain lines now and then elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._bars: Progress | None = None
+
+    def __enter__(self) -> _Shown:
+        if sys.stderr.isatty():
+            self._bars = _bars()
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars:
+            self._bars.stop()
+            self._bars = None
+
+    def say(self, line: str) -> None:
+        text = f"{self._name}: {one_line(line.removeprefix(f'{self._name}: '))}"
+        if self._bars:
+            self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            click.echo(text, err=True)
+
+    def stage(self, what: str, unit: Literal["bytes", "units", "pairs"]) -> Callable[[int, int | None], None]:
+        if self._bars:
+            bars, task = self._bars, self._bars.add_task(f"{self._name}: {what}", total=None)
+            return lambda done, total: bars.update(task, completed=done, total=total)
+        told = time.monotonic()
+        self.say(what)
+
+        def report(done: int, total: int | None) -> None:
+            nonlocal told
+            if time.monotonic() - told >= _EVERY_S:
+                told = time.monotonic()
+                self.say(f"{what}: {_amount(done, total, unit)}")
+
+        return report
+
+
+def _amount(done: int, total: int | None, unit: str) -> str:
+    from benchsuite.data.store import human
+
+    share = f" ({done / total:.0%})" if total else ""
+    return (human(done) if unit == "bytes" else f"{done:,} {unit}") + share
+
+
+def _bars() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -1,0 +1,107 @@
+"""Parallel text as numbers of BPE units, by Hugging Face's tokenizers; laid out as the writer `bpe_ids` does."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
+
+from benchsuite.data import DataError, manifest
+from benchsuite.data.manifest import Entry
+from benchsuite.data.writers.bpe_ids import SPECIAL
+from benchsuite.schema import Record
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+_BATCH = 10_000
+_END = "</w>"
+Pair = tuple[str, str]
+
+
+class Conversion(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How text becomes units: one vocabulary for both languages, pairs of up to so many words, pairs kept apart."""
+
+    source: str
+    target: str
+    vocabulary: Annotated[int, Meta(gt=4)]
+    longest_words: Annotated[int, Meta(gt=0)]
+    validation: Annotated[int, Meta(gt=0)]
+
+
+def check() -> None:
+    """Raises DataError: the library is not installed."""
+    if importlib.util.find_spec("tokenizers") is None:
+        raise DataError("turning text into BPE units needs a library: pip install tokenizers; or use --synthetic")
+
+
+def convert(tree: Path, how: Conversion, report: Callable[[int, int | None], None]) -> list[Entry]:
+    """Learn the units from all text below the tree, and write it with them.
+
+    Raises:
+        DataError: there is no text, or the library is missing.
+        OSError: a file cannot be written.
+    """
+    check()
+    total = sum(1 for _ in _pairs(tree, how))
+    if total < 2:
+        raise DataError(f"no pairs of sentences in files named *{how.source} and *{how.target}")
+    tokenizer = _learn(tree, how)
+    every = max(2, total // how.validation)
+    names = [f"{split}.{language}" for split in ("train", "val") for language in ("en", "de")]
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((tree / name).open("w", encoding="utf-8")) for name in names}
+        pairs, done = _pairs(tree, how), 0
+        while batch := list(itertools.islice(pairs, _BATCH)):
+            _write(tokenizer, batch, done, every, files)
+            done += len(batch)
+            report(done, total)
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    (tree / "vocab.txt").write_text("".join(f"{unit}\n" for unit, _ in vocabulary), encoding="utf-8")
+    return [_described(tree, name) for name in (*names, "vocab.txt")]
+
+
+def _pairs(tree: Path, how: Conversion) -> Iterator[Pair]:
+    """The pairs of all files that are neither empty nor too long, in the order of the files' names."""
+    for source in sorted(tree.rglob(f"*{how.source}")):
+        target = source.with_name(source.name.removesuffix(how.source) + how.target)
+        if not target.exists():
+            continue
+        with _text(source) as one, _text(target) as two:
+            for left, right in zip(one, two, strict=False):
+                if all(1 <= len(side.split()) <= how.longest_words for side in (left, right)):
+                    yield left.strip(), right.strip()
+
+
+def _text(path: Path) -> TextIO:
+    return path.open(encoding="utf-8", errors="replace", newline="\n")
+
+
+def _learn(tree: Path, how: Conversion) -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers  # type: ignore[import-not-found,unused-ignore]
+
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[1], end_of_word_suffix=_END))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=how.vocabulary, special_tokens=list(SPECIAL), end_of_word_suffix=_END, show_progress=False
+    )
+    lines = (side for pair in _pairs(tree, how) for side in pair)
+    tokenizer.train_from_iterator(lines, trainer)
+    return tokenizer
+
+
+def _write(tokenizer: Any, batch: list[Pair], first: int, every: int, files: Mapping[str, TextIO]) -> None:
+    for side, language in enumerate(("en", "de")):
+        for number, found in enumerate(tokenizer.encode_batch([pair[side] for pair in batch]), first):
+            split = "val" if number % every == every - 1 else "train"
+            files[f"{split}.{language}"].write(" ".join(map(str, found.ids)) + "\n")
+
+
+def _described(tree: Path, name: str) -> Entry:
+    path = tree / name
+    return Entry(path=name, size_bytes=path.stat().st_size, sha256=manifest.file_sha256(path))

@@ -1,0 +1,201 @@
+"""Bring a data set to its place: downloaded and unpacked, or generated; there only when it is whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from benchsuite.data import DataError, bpe, manifest, store, synthetic
+from benchsuite.data.descriptor import DataSet, Size
+from benchsuite.data.fetch import fetch
+from benchsuite.data.lock import locked
+from benchsuite.data.manifest import Entry
+from benchsuite.data.store import Fetched, Marker, Prepared, human
+from benchsuite.data.units import Site
+from benchsuite.data.unpack import BadArchive, unpack
+from benchsuite.schema import to_json
+from benchsuite.writing import replace
+
+
+class Watcher(Protocol):
+    """Hears how it goes."""
+
+    def say(self, line: str) -> None:
+        """One line of news."""
+
+    def stage(self, what: str, unit: Literal["bytes", "units", "pairs"]) -> Callable[[int, int | None], None]:
+        """A new stage; the answer is told how much is done, and of how much where that is known."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: real data where there are sources, unless `synthetic`."""
+
+    synthetic: bool
+    size: Size
+    processes: int
+
+    def real(self, data: DataSet) -> bool:
+        return bool(data.about.sources) and not self.synthetic
+
+
+def bring(root: Path, data: DataSet, request: Request, watcher: Watcher) -> Prepared:
+    """Make sure that a data set is ready; nothing is done where it is.
+
+    Raises:
+        DataError: it cannot be brought, or other data are in its place; what came so far stays, to be gone on with.
+    """
+    ready = _ready(root, data, request)
+    if ready:
+        return ready
+    if request.real(data) and data.about.conversion:
+        bpe.check()
+    work = store.work(root, data.name)
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        with locked(work.with_name(f"{data.name}.lock"), watcher.say):
+            ready = _ready(root, data, request)
+            if ready:
+                return ready
+            standing = store.look(root, data)
+            if standing.state == "damaged":
+                watcher.say(f"{standing.reason}: it is made again")
+            return _make(root, data, request, watcher)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DataError(f"{root}: the disk is full; make room and go on with the same command") from None
+        place = error.filename or root
+        raise DataError(f"{place}: {(error.strerror or str(error)).lower()}; name another folder with -d") from None
+
+
+def _ready(root: Path, data: DataSet, request: Request) -> Prepared | None:
+    """What is in its place already, if it is what is asked for.
+
+    Raises:
+        DataError: something else is there that `prepare` may not replace.
+    """
+    standing = store.look(root, data)
+    if not standing.ours:
+        raise DataError(f"{standing.reason}; move it away, or name another folder with -d")
+    found = standing.prepared
+    if found is None:
+        return None
+    real = request.real(data)
+    if found.real != real or (not real and found.size != request.size):
+        asked = "real" if real else f"synthetic, {request.size}"
+        held = "real" if found.real else f"synthetic, {found.size}"
+        raise DataError(
+            f"{found.path} holds other data ({held}) than asked for ({asked}); remove it or name another folder with -d"
+        )
+    return found
+
+
+def _make(root: Path, data: DataSet, request: Request, watcher: Watcher) -> Prepared:
+    site = Site(store.work(root, data.name))
+    real = request.real(data)
+    size = None if real else request.size
+    site.open_for(f"{data.name} {data.sha256} {size or 'real'}\n")
+    fetched: tuple[Fetched, ...] = ()
+    if real:
+        entries, fetched = _download(data, site, watcher)
+    else:
+        _room(root, getattr(data.about.expected_bytes, request.size), site)
+        report = watcher.stage(f"writing synthetic data, {request.size}", "units")
+        settings = data.settings(request.size)
+        entries = synthetic.generate(data.about.generator.writer, settings, site, request.processes, report)
+    _check(data, site, entries)
+    text = manifest.to_text(entries)
+    marker = Marker(
+        name=data.name,
+        version=data.about.version,
+        real=real,
+        size=size,
+        files=len(entries),
+        size_bytes=sum(entry.size_bytes for entry in entries),
+        manifest_sha256=store.sha256(text),
+        descriptor_sha256=data.sha256,
+        sources=fetched,
+        made_with={} if real else synthetic.made_with(),
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+    _install(root, data.name, site, text, marker)
+    standing = store.look(root, data)
+    if standing.prepared is None:
+        raise DataError(f"{standing.reason}: it changed as it was finished")
+    return standing.prepared
+
+
+def _download(data: DataSet, site: Site, watcher: Watcher) -> tuple[list[Entry], tuple[Fetched, ...]]:
+    entries: list[Entry] = []
+    fetched = []
+    conversion = data.about.conversion
+    converted = site.finished("converted") if conversion else None
+    for number, source in enumerate(data.about.sources):
+        archive = site.archives / source.file
+        known = site.path / "units" / f"{number}.source"
+        done = site.finished(str(number))
+        if converted is None and (done is None or not known.exists()):
+            record = fetch(source, archive, watcher.stage(f"downloading {source.file}", "bytes"))
+            report = watcher.stage(f"unpacking {source.file}", "bytes")
+            try:
+                done = unpack(source, archive, site.tree, lambda count: report(count, None))  # noqa: B023
+            except BadArchive:
+                site.forget(archive)
+                raise
+            replace(known, msgspec.json.encode(record))
+            site.finish(str(number), done)
+            site.forget(archive)
+        fetched.append(msgspec.json.decode(known.read_bytes(), type=Fetched))
+        entries += done or []
+    if conversion:
+        entries = converted or bpe.convert(site.tree, conversion, watcher.stage("turning text into units", "pairs"))
+        site.finish("converted", entries)
+    return entries, tuple(fetched)
+
+
+def _room(root: Path, expected_bytes: int, site: Site) -> None:
+    """Raises DataError: there is not room for what is still to be written."""
+    there = sum(manifest.present(site.tree).values())
+    free = shutil.disk_usage(root).free
+    needed = expected_bytes - there
+    if needed > free:
+        raise DataError(f"{root}: about {human(needed)} are needed and {human(free)} are free; make room")
+
+
+def _check(data: DataSet, site: Site, entries: list[Entry]) -> None:
+    """Raises DataError: a part of the layout is missing, or a file is not as it was written."""
+    paths = [entry.path for entry in entries]
+    if len(set(paths)) < len(paths):
+        raise DataError(f"{data.name}: two sources hold files of the same path")
+    for role, place in data.about.layout.items():
+        if not any(path == place or path.startswith(f"{place}/") for path in paths):
+            raise DataError(f"{data.name}: its {role} is missing: there is no {place} in what its sources hold")
+    site.sweep(entries)
+    found = manifest.difference(site.tree, entries)
+    if found:
+        shutil.rmtree(site.path / "units")
+        raise DataError(f"{data.name}: {found} after it was written; run the same command again")
+
+
+def _install(root: Path, name: str, site: Site, text: bytes, marker: Marker) -> None:
+    """Marker last, everything on the disk, then one rename; a damaged predecessor gives way."""
+    (site.tree / store.MANIFEST).write_bytes(text)
+    (site.tree / store.MARKER).write_bytes(to_json(marker, indent=2))
+    os.sync()
+    place, old = store.folder(root, name), site.path / "old"
+    if old.exists():
+        shutil.rmtree(old)
+    if place.exists():
+        place.rename(old)
+    site.tree.rename(place)
+    with suppress(OSError):
+        shutil.rmtree(site.path)

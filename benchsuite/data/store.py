@@ -1,0 +1,237 @@
+"""Where a data set lies below the data root, and whether it is whole: `DATA/NAME` with a marker written last of all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from benchsuite.data import DataError, manifest
+from benchsuite.data.descriptor import DataSet, Size, load
+from benchsuite.files import look as look_at
+from benchsuite.files import shipped
+from benchsuite.records import DataUsed
+from benchsuite.schema import SCHEMA, Record, from_json, to_json
+from benchsuite.writing import replace
+
+MARKER = "benchsuite-data.json"
+MANIFEST = "benchsuite-files.txt"
+WORK = ".prepare"
+State = Literal["missing", "incomplete", "damaged", "ready"]
+
+
+class Fetched(Record, frozen=True, kw_only=True):
+    """A file as it was downloaded."""
+
+    url: str
+    size_bytes: int
+    sha256: str
+    etag: str | None = None
+
+
+class Marker(Record, frozen=True, kw_only=True):
+    """What lies in the folder. `size` is null for real data; `damage` is what a later check of all bytes found."""
+
+    schema: int = SCHEMA
+    kind: Literal["marker"] = "marker"
+    name: str
+    version: str
+    real: bool
+    size: Size | None = None
+    files: int
+    size_bytes: int
+    manifest_sha256: str
+    descriptor_sha256: str
+    sources: tuple[Fetched, ...] = ()
+    made_with: dict[str, str] = {}
+    created: str
+    damage: str | None = None
+
+
+class Prepared(Record, frozen=True, kw_only=True):
+    """A data set that is ready: where it lies, how it is read, and what a result records of it."""
+
+    name: str
+    path: str
+    version: str
+    real: bool
+    size: Size | None
+    sha256: str
+    size_bytes: int
+    files: int
+    reader: str
+    layout: dict[str, str]
+
+
+class Standing(Record, frozen=True, kw_only=True):
+    """How a data set stands: a reason in one line, and where it is not ready the command that brings it.
+
+    `ours`: the folder has a marker, or nothing is there, so that `prepare` may put a new one in its place.
+    """
+
+    name: str
+    state: State
+    reason: str
+    command: str
+    prepared: Prepared | None = None
+    ours: bool = True
+
+
+def folder(root: Path, name: str) -> Path:
+    """A data set's place."""
+    return root / name
+
+
+def work(root: Path, name: str) -> Path:
+    """Where it is made: on the same file system, so that it moves to its place in one step."""
+    return root / WORK / name
+
+
+def look(root: Path, data: DataSet, *, every_byte: Callable[[int], None] | None = None) -> Standing:
+    """How a data set stands: marker, names and sizes; with `every_byte` (told the bytes read so far) hashes, too."""
+    place = folder(root, data.name)
+    named = data.name if data.path == str(shipped("datasets").get(data.name)) else data.path
+    command = f"benchsuite prepare {shlex.quote(named)} -d {shlex.quote(str(root))}"
+
+    def standing(state: State, reason: str, *, ours: bool = True) -> Standing:
+        return Standing(name=data.name, state=state, reason=reason, command=command, ours=ours)
+
+    kind = look_at(place)
+    if kind is None and not place.is_symlink():
+        if (work(root, data.name) / "request.json").exists():
+            return standing("incomplete", f"{place} is not finished: what there is can be gone on with")
+        return standing("missing", f"nothing at {place}")
+    if kind != "folder":
+        return standing("damaged", f"{place} is not a folder that can be read", ours=False)
+    if not (place / MARKER).exists():
+        reason = f"{place} has no marker: 'benchsuite prepare' did not write it"
+        return standing("incomplete", reason, ours=not any(place.iterdir()))
+    try:
+        marker = from_json((place / MARKER).read_bytes(), Marker)
+        if marker.name != data.name or marker.version != data.about.version:
+            return standing("damaged", f"{marker.name} version {marker.version} is there, not {data.about.version}")
+        damage = marker.damage or _damage(place, marker, every_byte)
+    except (OSError, ValueError) as error:
+        return standing("damaged", f"{place}: {error}")
+    if damage:
+        return standing("damaged", f"{place}: {damage}")
+    return Standing(
+        name=data.name,
+        state="ready",
+        reason=f"{in_words(marker)}, {marker.files:,} files, {human(marker.size_bytes)}",
+        command=command,
+        prepared=_prepared(place, marker, data),
+    )
+
+
+def _damage(place: Path, marker: Marker, every_byte: Callable[[int], None] | None) -> str | None:
+    text = (place / MANIFEST).read_bytes()
+    if sha256(text) != marker.manifest_sha256:
+        return f"{MANIFEST} is not the one that its marker names"
+    entries = manifest.parse(text)
+    found = manifest.difference(place, entries, apart=(MARKER, MANIFEST))
+    if found is None and every_byte is not None:
+        found = manifest.changed(place, entries, every_byte)
+    return found
+
+
+def _prepared(place: Path, marker: Marker, data: DataSet) -> Prepared:
+    return Prepared(
+        name=data.name,
+        path=str(place.resolve()),
+        version=marker.version,
+        real=marker.real,
+        size=marker.size,
+        sha256=marker.manifest_sha256,
+        size_bytes=marker.size_bytes,
+        files=marker.files,
+        reader=data.about.reader,
+        layout=data.about.layout,
+    )
+
+
+def find(root: Path | None, name: str, *, every_byte: bool = False) -> Prepared:
+    """A data set that is ready to be read; without a root there is none.
+
+    Raises:
+        DataError: it is not; says why, and which command brings it.
+        ProfileError: no such data set.
+    """
+    data = load(name)
+    if root is None:
+        raise DataError(
+            f"data set '{name}' is missing: there is no data folder; bring it with 'benchsuite prepare {name}'"
+        )
+    found = look(root, data, every_byte=(lambda _: None) if every_byte else None)
+    if found.prepared is None:
+        raise DataError(f"data set '{name}' is {found.state}: {found.reason}; bring it with '{found.command}'")
+    return found.prepared
+
+
+def used(prepared: Prepared) -> DataUsed:
+    """What a result records of a data set."""
+    return DataUsed(
+        name=prepared.name,
+        real=prepared.real,
+        version=prepared.version,
+        sha256=prepared.sha256,
+        size_bytes=prepared.size_bytes,
+        file_system=file_system(Path(prepared.path)),
+    )
+
+
+def condemn(root: Path, name: str, reason: str) -> None:
+    """Note in the marker what a check of all bytes found, so that a later look at names and sizes knows of it.
+
+    Raises:
+        OSError: the marker cannot be written.
+        ValueError: it is no marker.
+    """
+    path = folder(root, name) / MARKER
+    marker = from_json(path.read_bytes(), Marker)
+    replace(path, to_json(msgspec.structs.replace(marker, damage=reason), indent=2))
+
+
+def file_system(path: Path) -> str | None:
+    """The type of the file system that holds a path, such as ext4, nfs4 or tmpfs; None where it is not told."""
+    best: tuple[int, str] | None = None
+    try:
+        device = path.stat().st_dev
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        point = Path(fields[4].replace("\\040", " "))
+        inside = path.resolve().is_relative_to(point)
+        # btrfs shows other device numbers than its mounts have: then the longest mount point decides.
+        rank = len(fields[4]) + (10_000 if fields[2] == number else 0)
+        if inside and (best is None or rank >= best[0]):
+            best = rank, kind[0]
+    return best[1] if best else None
+
+
+def in_words(marker: Marker) -> str:
+    """ "real" or "synthetic, small"."""
+    return "real" if marker.real else f"synthetic, {marker.size}"
+
+
+def sha256(content: bytes) -> str:
+    """The hash of a manifest: it names the data set's content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def human(size_bytes: float) -> str:
+    """Bytes as people read them."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024 or unit == "GiB":
+            break
+        size_bytes /= 1024
+    return f"{size_bytes:,.0f} {unit}" if unit == "bytes" else f"{size_bytes:,.1f} {unit}"

@@ -1,0 +1,1 @@
+"""What the models of reinforcement learning share; a folder of `models` is no model."""

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Bring all data sets below a folder: `scripts/download.sh -d DATA`. All arguments go to `benchsuite prepare`:
+# `--synthetic` generates data of the same shape instead, `--verify` checks what is there.
+set -euo pipefail
+
+bin=$(dirname "$0")/../.venv/bin/benchsuite
+[ -x "$bin" ] || bin=$(command -v benchsuite) || { echo "scripts/download.sh: run scripts/install first" >&2; exit 2; }
+exec "$bin" prepare "$@"

@@ -1,0 +1,408 @@
+"""Proximal policy optimisation and its two models: the arithmetic against naive forms, a bandit, the environments."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("ale_py")
+pytest.importorskip("minigrid")
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchsuite import entries
+from benchsuite.errors import ModelError
+from benchsuite.models import atari, minigrid
+from benchsuite.models.rl.grids import WORDS, Players, tokens
+from benchsuite.models.rl.ppo import Ppo, Rollout, Settings, advantages_of, loss_of
+
+pytestmark = pytest.mark.torch
+
+SETTINGS: dict[str, Any] = {
+    "steps": 8,
+    "epochs": 4,
+    "minibatches": 2,
+    "gamma": 0.9,
+    "gae_lambda": 0.8,
+    "clip": 0.2,
+    "entropy_weight": 0.01,
+    "lr": 1e-2,
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tensors this small are slower on more threads, and much slower where other processes want the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+# --- the arithmetic ---------------------------------------------------------------------------------------------------
+
+
+def naive_advantages(rewards: Any, values: Any, ended: Any, last: float, gamma: float, decay: float) -> list[float]:
+    """Term by term, from the definition: the sum over l of (gamma * decay)^l * delta, up to the end of the episode."""
+    following = [*values[1:], last]
+    found = []
+    for start in range(len(rewards)):
+        total, weight = 0.0, 1.0
+        for step in range(start, len(rewards)):
+            ahead = 0.0 if ended[step] else following[step]
+            total += weight * (rewards[step] + gamma * ahead - values[step])
+            if ended[step]:
+                break
+            weight *= gamma * decay
+        found.append(total)
+    return found
+
+
+@pytest.mark.parametrize(("gamma", "decay"), [(0.99, 0.95), (0.9, 0.0), (1.0, 1.0)])
+def test_advantages_are_those_of_the_definition(gamma: float, decay: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rewards, values = (torch.randn(3, 20, generator=generator, dtype=torch.float64) for _ in range(2))
+    ended = torch.rand(3, 20, generator=generator) < 0.2
+    last = torch.randn(3, generator=generator, dtype=torch.float64)
+    found = advantages_of(rewards, values, ended, last, gamma, decay)
+    for row in range(3):
+        expected = naive_advantages(
+            rewards[row].tolist(), values[row].tolist(), ended[row].tolist(), float(last[row]), gamma, decay
+        )
+        assert found[row].tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_returns_without_values_are_discounted_sums() -> None:
+    rewards = torch.tensor([[1.0, 1.0, 1.0]])
+    ended = torch.tensor([[False, True, False]])
+    found = advantages_of(rewards, torch.zeros(1, 3), ended, torch.tensor([10.0]), 0.5, 1.0)
+    assert found.tolist() == [[1.5, 1.0, 6.0]]
+
+
+class Table(nn.Module):
+    """A policy without inputs to speak of: logits and a value of its own."""
+
+    def __init__(self, actions: int) -> None:
+        super().__init__()
+        self.logits, self.worth = nn.Parameter(torch.zeros(actions)), nn.Parameter(torch.zeros(()))
+        self.shapes: set[tuple[int, ...]] = set()
+
+    def forward(self, seen: Tensor, memory: Tensor, first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        self.shapes.add(tuple(first.shape))
+        return self.logits.expand(*first.shape, -1), self.worth.expand(first.shape), memory
+
+
+class Bandit:
+    """Arms that pay 0, 1, 0; each pull is an episode."""
+
+    environments = 4
+
+    def reset(self) -> tuple[Tensor, ...]:
+        return (torch.zeros(4, 1),)
+
+    def step(self, actions: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+        return self.reset(), (actions == 1).float(), torch.ones(4, dtype=torch.bool)
+
+
+def test_a_bandit_is_learned() -> None:
+    torch.manual_seed(0)
+    table = Table(3)
+    ppo = Ppo(table, Bandit(), Settings(**{**SETTINGS, "lr": 5e-2}))
+    assert [ppo.round() for _ in range(25)] == [32] * 25
+    assert table.logits.softmax(0)[1].item() > 0.9
+    assert table.worth.item() == pytest.approx(1.0, abs=0.2)
+    assert table.shapes == {(4, 1), (16, 1)}
+
+
+class Recall:
+    """The first step of an episode shows a sign, the second asks for it: only a memory can tell."""
+
+    environments = 8
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(1)
+        self.asked = False
+
+    def reset(self) -> tuple[Tensor, ...]:
+        self.sign = torch.randint(2, (8,), generator=self.generator)
+        self.asked = False
+        return (nn.functional.one_hot(self.sign, 2).float(),)
+
+    def step(self, actions: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+        if not self.asked:
+            self.asked = True
+            return (torch.zeros(8, 2),), torch.zeros(8), torch.zeros(8, dtype=torch.bool)
+        pay = (actions == self.sign).float()
+        return self.reset(), pay, torch.ones(8, dtype=torch.bool)
+
+
+class Remembering(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.policy, self.value = nn.GRUCell(2, 16), nn.Linear(16, 2), nn.Linear(16, 1)
+
+    def forward(self, signs: Tensor, memory: Tensor, first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        held = []
+        for step in range(signs.shape[1]):
+            memory = self.cell(signs[:, step], memory * (1 - first[:, step, None]))
+            held.append(memory)
+        whole = torch.stack(held, dim=1)
+        return self.policy(whole), self.value(whole).squeeze(2), memory
+
+
+def test_a_memory_is_learned_over_several_steps() -> None:
+    torch.manual_seed(0)
+    simulation, paid = Recall(), []
+    play = simulation.step
+    simulation.step = lambda actions: (out := play(actions), paid.append(float(out[1].sum())))[0]  # type: ignore
+    settings = Settings(**{**SETTINGS, "steps": 16, "recurrence": 4, "lr": 1e-2})
+    ppo = Ppo(Remembering(), simulation, settings, memory_units=16)
+    for _ in range(30):
+        ppo.round()
+    assert sum(paid[:48]) < 0.7 * 24 * 8
+    assert sum(paid[-48:]) > 0.95 * 24 * 8
+
+
+def test_parts_hold_every_step_once_and_in_its_sequence() -> None:
+    numbers = torch.arange(2 * 6).view(2, 6)
+    memory = numbers[:, :, None].float()
+    rollout = Rollout((numbers,), memory, *[numbers] * 6)
+    parts = list(rollout.parts(length=3, count=2))
+    seen = torch.cat([part.actions for part in parts])
+    assert sorted(seen.flatten().tolist()) == list(range(12))
+    assert torch.all(seen.diff(dim=1) == 1)
+    for part in parts:
+        assert part.actions.shape == (2, 3)
+        assert torch.equal(part.observation[0], part.actions)
+        assert torch.equal(part.memory[:, 0, 0], part.actions[:, 0].float())
+
+
+def test_the_objective_is_clipped() -> None:
+    """By hand: probabilities 0.5 of two actions, old ones such that the ratio is 2, outside of 1 +- 0.2."""
+    table = Table(2)
+    ones = torch.ones(1, 1)
+    actions = torch.zeros(1, 1, dtype=torch.long)
+
+    def loss(advantage: float) -> Tensor:
+        old = torch.full((1, 1), 0.25).log()
+        part = Rollout((ones,), ones, ones, actions, old, ones * 0, ones * 0.5, ones * advantage)
+        return loss_of(table, part, Settings(**{**SETTINGS, "entropy_weight": 0.0}))
+
+    assert loss(1.0).item() == pytest.approx(0.5 * 0.5 * 0.25 - 1.2)
+    assert loss(-1.0).item() == pytest.approx(0.5 * 0.5 * 0.25 + 2.0)
+    loss(1.0).backward()
+    assert table.logits.grad is not None and float(table.logits.grad.abs().sum()) == 0.0
+    loss(-1.0).backward()
+    assert float(table.logits.grad.abs().sum()) > 0.0
+
+
+@pytest.mark.parametrize("wrong", [{"recurrence": 3}, {"minibatches": 33}])
+def test_a_round_that_cannot_be_cut_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ModelError, match="8 steps of 4 environments cannot be cut into sequences"):
+        Ppo(Table(2), Bandit(), Settings(**{**SETTINGS, **wrong}))
+
+
+def test_what_the_models_share_is_no_model() -> None:
+    assert "rl" not in entries.names() and "ppo" not in entries.names()
+
+
+# --- atari ------------------------------------------------------------------------------------------------------------
+
+
+def test_games_are_frames_of_pong_and_a_function_of_the_seed() -> None:
+    runs = []
+    for seed, workers in ((3, 1), (3, 2), (4, 1)):
+        games = atari.Games(2, workers, seed)
+        screens = [games.reset()[0]]
+        rewards = []
+        for step in range(60):
+            (screen,), reward, ended = games.step(torch.tensor([step % 6, 2]))
+            screens.append(screen)
+            rewards.append(reward)
+            assert reward.dtype == torch.float32 and ended.dtype == torch.bool
+        runs.append((torch.stack(screens), torch.stack(rewards)))
+        games.games.close()
+    screens, rewards = runs[0]
+    assert screens.shape == (61, 2, 4, 84, 84) and screens.dtype == torch.uint8
+    assert torch.equal(screens, runs[1][0]) and not torch.equal(screens, runs[2][0])
+    assert torch.equal(screens[1:, :, :3], screens[:-1, :, 1:]), "a new frame moves the others along"
+    assert not torch.equal(screens[:, 0], screens[:, 1]), "each game is its own"
+    assert set(rewards.unique().tolist()) <= {-1.0, 0.0, 1.0} and float(rewards.sum()) < 0
+
+
+def test_a_step_of_a_game_is_four_frames_of_the_emulator() -> None:
+    games = atari.Games(2, 1, 0)
+    _, before = games.games.reset(seed=0)
+    after = before
+    for _ in range(10):
+        *_, after = games.games.step(np.zeros(2, dtype=np.int64))
+    assert (after["episode_frame_number"] - before["episode_frame_number"]).tolist() == [40, 40]
+    games.games.close()
+
+
+MINIGRID = 1_026_696
+
+
+def size(net: nn.Module) -> int:
+    return sum(value.numel() for value in net.parameters())
+
+
+def test_sizes() -> None:
+    with torch.device("meta"):
+        assert size(atari.Player(6)) == 1_687_719
+        assert size(minigrid.Agent(7, 128, memory=True)) == MINIGRID
+        assert size(minigrid.Agent(7, 128, memory=False)) == MINIGRID - 2 * 3 * (128 * 128 + 128)
+
+
+def test_a_round_of_pong_counts_the_steps_really_made() -> None:
+    torch.manual_seed(0)
+    workload = atari.build(atari.Params(environments=3, steps=6, minibatches=3, epochs=1, workers=1))
+    assert workload.step is not None
+    assert [workload.step(None) for _ in range(2)] == [18, 18]
+    assert workload.unit == "environment step"
+
+
+# --- minigrid ---------------------------------------------------------------------------------------------------------
+
+
+def play(workers: int, steps: int = 80) -> list[dict[str, np.ndarray]]:
+    players = Players("BabyAI-UnlockPickup-v0", 4, 6, workers, seed=7)
+    met = [players.reset()]
+    draws = np.random.default_rng(0)
+    met += [{key: value.copy() for key, value in players.step(draws.integers(0, 7, 4)).items()} for _ in range(steps)]
+    players.close()
+    return met
+
+
+def test_environments_play_the_same_in_any_number_of_processes() -> None:
+    alone, shared = play(1), play(2)
+    for one, other in zip(alone, shared, strict=True):
+        assert {key: value.shape for key, value in one.items()} == {
+            "image": (4, 7, 7, 3),
+            "mission": (4, 6),
+            "reward": (4,),
+            "ended": (4,),
+        }
+        assert all(np.array_equal(one[key], other[key]) for key in one)
+    ended = np.stack([one["ended"] for one in alone[1:]])
+    assert ended[71].tolist() == [1, 1, 1, 1], "an episode has 72 frames"
+    assert ended.sum() == 4
+    assert len({one["mission"].tobytes() for one in alone}) > 1, "a new episode has a new mission"
+    assert any(not np.array_equal(alone[0]["image"][0], alone[0]["image"][i]) for i in range(1, 4))
+
+
+def test_a_worker_that_has_ended_leaves_no_process() -> None:
+    code = (
+        "from benchsuite.models.rl.grids import Players\n"
+        "if __name__ == '__main__':\n"
+        "    players = Players('BabyAI-UnlockPickup-v0', 4, 6, 2, seed=7)\n"
+        "    players.reset()\n"
+        "    import sys; assert 'torch' not in sys.modules\n"
+        "    print(*[process.pid for process in players.grids.processes])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == ""
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_missions_become_numbers() -> None:
+    found = tokens("pick up the grey box, then fly", 9).tolist()
+    words = [WORDS[number - 2] if number > 1 else "?" for number in found if number]
+    assert words == ["pick", "up", "the", "grey", "box", "then", "?"]
+    assert len(found) == 9
+    with pytest.raises(ModelError, match="the mission 'go to the ball' has 4 words; raise 'words', which is 3"):
+        tokens("go to the ball", 3)
+    assert len(set(WORDS)) == len(WORDS)
+
+
+def test_every_word_of_the_level_is_known() -> None:
+    players = Players("BabyAI-UnlockPickup-v0", 30, 6, 1, seed=0)
+    missions = players.reset()["mission"]
+    assert 1 not in missions and len({mission.tobytes() for mission in missions}) >= 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"level": "BabyAI-UnlockPickups-v0"}, "no level 'BabyAI-UnlockPickups-v0'; did you mean"),
+        ({"environments": 3, "workers": 2}, "3 environments cannot be shared out evenly to 2 workers"),
+        ({"workers": -1}, "cannot be shared out evenly"),
+    ],
+)
+def test_levels_and_workers_that_cannot_be_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        minigrid.build(minigrid.Params(**{**minigrid.SMALL, **changed}))
+
+
+def test_a_mission_is_heard_to_its_last_word() -> None:
+    torch.manual_seed(0)
+    agent = minigrid.Agent(7, 16, memory=False)
+    missions = torch.from_numpy(np.stack([tokens("go to the red box", 8), tokens("open the door", 8)]))
+    heard = agent.hear(missions)
+    for row, count in ((0, 5), (1, 3)):
+        assert torch.allclose(heard[row], agent.hear(missions[row : row + 1, :count])[0], atol=1e-6)
+    assert agent.hear(torch.zeros(1, 8, dtype=torch.long)).isfinite().all()
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_steps_together_are_steps_one_by_one(memory: bool) -> None:
+    torch.manual_seed(0)
+    agent = minigrid.Agent(7, 16, memory)
+    images = torch.randint(0, 10, (2, 5, 7, 7, 3), dtype=torch.uint8)
+    missions = torch.randint(1, 20, (2, 5, 8))
+    first = torch.zeros(2, 5)
+    first[0, 3] = 1
+    held = torch.randn(2, 16 if memory else 0)
+    together = agent(images, missions, held, first)
+    logits, values = [], []
+    for step in range(5):
+        one = slice(step, step + 1)
+        logit, value, held = agent(images[:, one], missions[:, one], held, first[:, one])
+        logits.append(logit)
+        values.append(value)
+    assert torch.allclose(together[0], torch.cat(logits, dim=1), atol=1e-5)
+    assert torch.allclose(together[1], torch.cat(values, dim=1), atol=1e-5)
+    assert torch.allclose(together[2], held, atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_round_in_the_grid_counts_frames_and_moves_every_weight(memory: bool) -> None:
+    torch.manual_seed(0)
+    workload = minigrid.build(minigrid.Params(**{**minigrid.SMALL, "memory": memory, "steps": 9}))
+    agent = workload.modules["agent"]
+    before = [value.detach().clone() for value in agent.parameters()]
+    assert workload.step is not None
+    assert [workload.step(None) for _ in range(2)] == [18, 18]
+    moved = [not torch.equal(a, b) for a, b in zip(before, agent.parameters(), strict=True)]
+    assert all(moved)
+    assert list(itertools.islice(workload.batches(None), 2)) == [None, None]  # type: ignore[arg-type]
+
+
+def test_the_policy_that_learns_is_the_one_that_acted() -> None:
+    """Before the first update the ratio is 1: what was gathered step by step is found again in whole sequences."""
+    torch.manual_seed(0)
+    players = Players("BabyAI-UnlockPickup-v0", 2, 6, 1, seed=1)
+    agent = minigrid.Agent(players.actions, 16, memory=True)
+    settings = Settings(**{**SETTINGS, "recurrence": 4, "minibatches": 1})
+    ppo = Ppo(agent, minigrid.Levels(players, 20.0), settings, memory_units=16)
+    for _ in range(2):
+        with torch.no_grad():
+            rollout = ppo.collect()
+            (part,) = rollout.parts(4, 1)
+            logits, values, _ = agent(*part.observation, part.memory[:, 0], part.first)
+        logs = logits.log_softmax(dim=2).gather(2, part.actions[:, :, None]).squeeze(2)
+        assert torch.allclose(logs, part.log_probabilities, atol=1e-5)
+        assert torch.allclose(values, part.values, atol=1e-5)
