@@ -8,10 +8,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from benchsuite.host import machine as host
@@ -19,6 +20,7 @@ from benchsuite.host.monitor import Monitor
 from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Setting
+from benchsuite.launch.process import MARK
 from benchsuite.launch.tenants import Fencing
 from benchsuite.launch.waves import Means, Runner
 from benchsuite.records import Code, ProfileUsed, Result, Run
@@ -135,3 +137,36 @@ def side_by_side(
             Runner(Ledger(rundir), means, dict(os.environ), watching, interrupt).run(tasks)
     fencing.close()
     return watching.results
+
+
+def statuses(out: Path) -> dict[str, list[str]]:
+    """Task -> status of each attempt in turn, from the result files."""
+    found: dict[str, dict[int, str]] = {}
+    for file in out.glob("*.json"):
+        if file.name not in ("run.json", "plan.json"):
+            result = json.loads(file.read_text())
+            attempts = found.setdefault(result["task"]["id"], {})
+            attempt = result["identity"]["attempt"]
+            assert attempt not in attempts, f"two results of {result['task']['id']}, attempt {attempt}"
+            attempts[attempt] = result["status"]
+    return {task: [of[n] for n in sorted(of)] for task, of in found.items()}
+
+
+def marked(mark: str) -> list[int]:
+    """Living processes whose inherited mark contains this text."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if mark in process.environ().get(MARK, "") and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            pass
+    return found
+
+
+def wait_for(condition: Callable[[], Any], limit_s: float = 20) -> None:
+    """Until the condition holds; fails after the limit."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)

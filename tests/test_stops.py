@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import benchsuite, command, environ, read_results, write_profile
+from support import benchsuite, command, environ, read_results, wait_for, write_profile
 
 from benchsuite.records import Result
 from benchsuite.rundir import RunDir
@@ -62,13 +62,6 @@ def test_a_child_does_not_outlive_a_killed_benchsuite(tmp_path: Path) -> None:
     lines = RunDir(tmp_path / "out").attempts()
     assert [a.event for a in lines] == ["start"]
     assert lines[0].pid == child.pid
-
-
-def wait_for(condition: object, limit_s: float = 20) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 def test_kill_of_a_worker_from_outside_is_one_counted_failure(tmp_path: Path) -> None:
