@@ -21,7 +21,7 @@ from benchsuite.errors import ModelError
 from benchsuite.models import Optimiser, Positive, Share, Workload, fusible, on_tensors, seeded, supervised
 from benchsuite.models.wlm import zipf
 
-SMALL: dict[str, object] = {"batch_size": 16, "users": 50, "items": 40, "factors": 4, "layers": [8, 4]}
+SMALL: dict[str, object] = {"batch_size": 16, "users": 50, "items": 40, "factors": 4, "layers": (8, 4)}
 
 POSITIVES = 1 << 20  # interactions held in memory
 
