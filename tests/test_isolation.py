@@ -99,6 +99,8 @@ def test_isolation_that_is_required_is_not_given_up_quietly(tmp_path: Path) -> N
         done = benchsuite("jobs", profile, "-o", "out", "--require-isolation", *words, cwd=tmp_path)
         one_line_error(done, "--require-isolation")
         assert not (tmp_path / "out").exists()
+        one_line_error(benchsuite("jobs", profile, "--require-isolation", *words, cwd=tmp_path), "--require-isolation")
+        assert list((tmp_path / "results").iterdir()) == [], "no empty folder is left either"
 
 
 @pytest.mark.skipif(not ROOT, reason="needs root to mount a small disk")

@@ -158,7 +158,7 @@ def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> N
     dry = benchsuite("jobs", str(path), "-d", str(data), "--dry-run", cwd=tmp_path)
     assert dry.returncode == 0, dry.stderr
     *_, comment, line, forecast = dry.stdout.splitlines()
-    assert forecast == "# 1 tasks, about 11 s"
+    assert forecast == "# 1 task, about 11 s"
     assert "job.J0: job job, repeat 0, on CPU" in comment
     assert shlex.split(line)[-1].startswith("--")
     (tmp_path / "seen one.json").unlink()

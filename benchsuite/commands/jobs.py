@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from benchsuite.errors import Interrupted, UsageError
+from benchsuite.errors import BenchError, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from benchsuite.launch.progress import Progress
@@ -112,7 +112,7 @@ def _show(plan: Plan, gpu_note: str | None) -> None:
         place = f"{task.device} ({task.gpus[0].name}, {task.gpus[0].uuid})" if task.gpus else task.device
         click.echo(f"# {task.id}: job {task.job.name}, repeat {task.repeat}, on {place}")
         click.echo(f"# skipped: {task.skip}" if task.skip else command_line(task))
-    click.echo(f"# {len(plan.tasks)} tasks, {in_words(Forecast().bounds_s(plan.tasks))}")
+    click.echo(f"# {_tasks(len(plan.tasks))}, {in_words(Forecast().bounds_s(plan.tasks))}")
 
 
 def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invocation) -> int:
@@ -143,11 +143,20 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
                 session.resume(plan, Path(place), going_on, how)
             else:
                 session.execute(plan, used, Path(place), progress, how)
+        except BenchError:
+            if not out:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()  # empty: nothing was started
+            raise
         except Interrupted:
             with contextlib.suppress(OSError):  # the terminal may be what has gone
                 _close(progress, total, None if streamed else folder)
             raise
     return _close(progress, total, None if streamed else folder)
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task" if count == 1 else f"{count} tasks"
 
 
 def _close(progress: Progress, total: int, folder: Path | None) -> int:
@@ -159,7 +168,7 @@ def _close(progress: Progress, total: int, folder: Path | None) -> int:
     if progress.thin:
         words.append(f"{progress.thin} too short for a figure, which the report counts as failed")
     earlier = f" ({len(progress.settled)} of them before)" if progress.settled else ""
-    click.echo(f"{total} tasks{earlier}: {', '.join(words)}.", err=True)
+    click.echo(f"{_tasks(total)}{earlier}: {', '.join(words)}.", err=True)
     if folder:
         click.echo(f"Results: {folder}    Report: benchsuite report {shlex.quote(str(folder))}", err=True)
     if idle == total:
