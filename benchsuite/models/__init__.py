@@ -166,6 +166,17 @@ def seeded(seed: int, stream: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed((seed * 1_000_003 + stream) % (1 << 63))
 
 
+def zipf(
+    shape: tuple[int, ...], count: int, generator: torch.Generator, exponent: float = 1, shift: float = 2.7
+) -> Tensor:
+    """Numbers below `count`; k as likely as (k + 1 + shift) ** -exponent, Mandelbrot's form of Zipf's law."""
+    import torch
+
+    weights = (torch.arange(1, count + 1, dtype=torch.float64) + shift) ** -exponent
+    edges = weights.cumsum(0)
+    return torch.searchsorted(edges, torch.rand(shape, generator=generator, dtype=torch.float64) * edges[-1])
+
+
 def on_tensors(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
     """The same tuples, lists and dicts with `change` applied to each tensor; anything else stays as it is."""
     import torch

@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 from benchsuite.errors import ModelError
-from benchsuite.models import Optimiser, Positive, Share, Workload, fusible, on_tensors, seeded, supervised
-from benchsuite.models.wlm import zipf
+from benchsuite.models import Optimiser, Positive, Share, Workload, fusible, on_tensors, seeded, supervised, zipf
 
 SMALL: dict[str, object] = {"batch_size": 16, "users": 50, "items": 40, "factors": 4, "layers": (8, 4)}
 

@@ -18,8 +18,7 @@ from torch import Tensor, nn, optim
 from torch.nn.utils.rnn import pad_sequence
 
 from benchsuite.errors import ModelError
-from benchsuite.models import Batch, Optimiser, Positive, Share, Workload, fusible, on_tensors, seeded, supervised
-from benchsuite.models.wlm import zipf
+from benchsuite.models import Batch, Optimiser, Positive, Share, Workload, fusible, on_tensors, seeded, supervised, zipf
 
 SMALL: dict[str, object] = {"batch_size": 3, "vocabulary": 60, "hidden": 16, "max_length": 12}
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 from benchsuite.errors import ModelError
-from benchsuite.models import Batch, Carry, Nets, Optimiser, Positive, Share, Update, Workload, forever, fusible
+from benchsuite.models import Batch, Carry, Nets, Optimiser, Positive, Share, Update, Workload, forever, fusible, zipf
 
 SMALL: dict[str, object] = {"batch_size": 3, "bptt": 5, "vocabulary": 50, "emsize": 8, "nhid": 8}
 
@@ -38,15 +38,6 @@ class Params:
     clip: float = 0.25
     lr: float = fusible(20.0)
     seed: int = fusible(1234)
-
-
-def zipf(
-    shape: tuple[int, ...], count: int, generator: torch.Generator, exponent: float = 1, shift: float = 2.7
-) -> Any:
-    """Numbers below `count`; k as likely as (k + 1 + shift) ** -exponent, Mandelbrot's form of Zipf's law."""
-    weights = (torch.arange(1, count + 1, dtype=torch.float64) + shift) ** -exponent
-    edges = weights.cumsum(0)
-    return torch.searchsorted(edges, torch.rand(shape, generator=generator, dtype=torch.float64) * edges[-1])
 
 
 class WordModel(nn.Module):

@@ -95,6 +95,7 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
     control.wait_for_go()
     measuring = Measuring(task, device, step, events, control)
     stopped_by = measuring.run(batches, assignment.hold_limit_s)
+    peak_memory = device.peak_memory()  # before the checks, which need memory of their own
     if learns:
         learns.check()
     check_band(measuring.last_loss, task.job.loss_band)
@@ -102,7 +103,7 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
         n=events.count,
         at_s=time.monotonic(),
         stopped_by=stopped_by,
-        peak_memory=device.peak_memory(),
+        peak_memory=peak_memory,
         compiled=read_compiled() if task.job.compile != "none" and step.losses else None,
     )
     events.write(end)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Relative errors against fp64 (norm of the difference over the norm): fp32 carries 24 bits, TF32 and fp16 11, bf16 8.
-FP32_AT_MOST = 3e-5  # some exact-fp32 convolutions (Winograd) lose a little more than plain sums
+FP32_AT_MOST = 5e-6
 ELEVEN_BITS_AT_MOST = 1.2e-3
 
 
