@@ -68,6 +68,7 @@ class Declared:
     doc: str
     parameters: dict[str, Parameter]
     modules: tuple[str, ...]
+    reads: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -139,7 +140,18 @@ def read(path: Path, name: str, function: str) -> Declared:
         raise ModelError(f"{path}: no class Params; a model declares its parameters there")
     fields = [n for n in params.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
     parameters = {n.target.id: _parameter(n, path) for n in fields if isinstance(n.target, ast.Name)}
-    return Declared(name, path, ast.get_docstring(tree) or "", parameters, _imports(tree))
+    return Declared(name, path, ast.get_docstring(tree) or "", parameters, _imports(tree), _reads(tree, path))
+
+
+def _reads(tree: ast.Module, path: Path) -> tuple[str, ...]:
+    """The kinds of data sets that a model declares to read."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "READS" for t in node.targets):
+            try:
+                return msgspec.convert(ast.literal_eval(node.value), tuple[str, ...])
+            except ValueError:  # msgspec's own error is one, too
+                raise ModelError(f"{path}: line {node.lineno}: READS must be a literal tuple of names") from None
+    return ()
 
 
 def _imports(tree: ast.Module) -> tuple[str, ...]:

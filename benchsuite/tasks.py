@@ -113,6 +113,15 @@ class Task(Record, frozen=True, kw_only=True):
         return "GPU " + ",".join(str(g.visible_index) for g in self.gpus) if self.gpus else "CPU"
 
 
+class DataFolder(Record, frozen=True, kw_only=True):
+    """A data set found complete: where it lies, which reader understands it, and role -> path below it."""
+
+    name: str
+    path: str
+    reader: str
+    layout: dict[str, str]
+
+
 class Plan(Record, frozen=True, kw_only=True):
     """`plan.json`: every task, in order, written before the first start."""
 

@@ -6,6 +6,8 @@ A model is one file of this folder, and its name is the file's. It holds
 - `Params`, a frozen dataclass: the model's command line, recorded in full in every result. It is read without being
   run: annotations are int, `Positive` (an int over 0), float, str, bool, `X | None`, `tuple[...]` or
   `Literal[...]`, defaults are literals or `fusible(literal)`;
+- `READS`, a literal tuple of the kinds of data sets that it can read (the `reader` of a descriptor; see
+  `models/readers`), left out where there are none;
 - `build(params) -> Workload`, which is called after torch was seeded with `params.seed`;
 - `SMALL`, literal parameters with which a test takes two steps on a CPU in about a second.
 
@@ -26,10 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from msgspec import Meta
+
+from benchsuite.tasks import DataFolder
 
 if TYPE_CHECKING:
     import torch
@@ -43,16 +46,16 @@ Nets: TypeAlias = "Mapping[str, Callable[..., Any]]"
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of the data this process reads: that of `rank` of `ranks`; generated data comes from `seed`.
+    """Which part of the data this process reads: that of `rank` of `ranks`; orders and generated data come from `seed`.
 
-    `folder` is that of the job's data set, complete and checked; None where the job names none, and input is made in
-    memory.
+    `data` is the job's data set, complete and of a kind that the model `READS`; None where the job names none, and
+    input is made in memory.
     """
 
     rank: int = 0
     ranks: int = 1
     seed: int = 1234
-    folder: Path | None = None
+    data: DataFolder | None = None
 
 
 @dataclass(frozen=True)
