@@ -10,18 +10,20 @@ import msgspec
 
 from benchsuite.records import Compiled, PeakMemory, PrecisionCheck, Slice, WarmUp
 from benchsuite.schema import Record
-from benchsuite.tasks import Task
+from benchsuite.tasks import DataFolder, Task
 
 
 class Assignment(Record, frozen=True, kw_only=True):
     """The file that a worker is started with.
 
     `control_fd` is an inherited pipe on which the parent says `go` and `stop`; without it the worker begins at once.
-    `hold_limit_s` bounds how long a task that is done trains on for its neighbours; 0 where it has none.
+    `data` is the job's data set, found complete. `hold_limit_s` bounds how long a task that is done trains on for its
+    neighbours; 0 where it has none.
     """
 
     task: Task
     events: str
+    data: DataFolder | None = None
     control_fd: int | None = None
     hold_limit_s: float = 0.0
 

@@ -64,7 +64,7 @@ def make_task(
         gpus=gpus,
         data_root=data_root,
         environ=task_environ(job, gpus, environ),
-        skip=skip or unread_data(job) or missing_packages(job),
+        skip=skip or missing_packages(job),
         cwd=str(Path.cwd()) if job.entry else None,
     )
     return msgspec.structs.replace(task, id=f"{job.name}.J{job_id(task)}")
@@ -80,13 +80,6 @@ def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[tuple[tuple[Gpu, ...], str
         yield (), None
     else:
         yield (), "no GPU is visible, and the profile does not allow this job on the CPU (placement: per_gpu_or_cpu)"
-
-
-def unread_data(job: Job) -> str | None:
-    """Why a job that names a data set cannot run: it would train on something else under that name."""
-    return (
-        f"data set {job.data}: no model of this version reads files yet; remove the field 'data'" if job.data else None
-    )
 
 
 def missing_packages(job: Job) -> str | None:
@@ -129,7 +122,17 @@ def _job_arguments(job: Job) -> Iterator[str]:
     if job.placement.devices == "none":
         yield from ("--placement", "cpu")
     bare = Job(name=job.name)
-    for field in ("max_count", "max_steps", "min_time_s", "max_time_s", "timeout_s", "precision", "compile", "data"):
+    for field in (
+        "max_count",
+        "max_steps",
+        "min_time_s",
+        "max_time_s",
+        "timeout_s",
+        "precision",
+        "compile",
+        "data",
+        "page_cache",
+    ):
         value = getattr(job, field)
         needed = field == "min_time_s" and (job.max_count or job.max_steps)
         if value is not None and (value != getattr(bare, field) or needed):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,12 @@ from typing import Any, get_args
 import msgspec
 
 from benchsuite import entries, files
+from benchsuite.data import descriptor
+from benchsuite.differences import differences
 from benchsuite.errors import ModelError, ProfileError, nearest
 from benchsuite.overrides import Overrides
 from benchsuite.records import ProfileUsed
-from benchsuite.tasks import Compile, Job, Precision
+from benchsuite.tasks import Compile, Job, PageCache, Precision
 
 # Time for start, warm-up and compilation that a task has beyond its `max_time_s`, where `timeout_s` is not given.
 START_ALLOWANCE_S = 480.0
@@ -28,7 +29,12 @@ PLACEMENTS: dict[str, dict[str, Any]] = {
     "cpu": {"devices": "none"},
 }
 _FIELDS = tuple(f for f in Job.__struct_fields__ if f != "name")
-_CHOICES = {"precision": get_args(Precision), "compile": get_args(Compile), "tenant": ("share", "machine")}
+_CHOICES = {
+    "precision": get_args(Precision),
+    "compile": get_args(Compile),
+    "tenant": ("share", "machine"),
+    "page_cache": get_args(PageCache),
+}
 _LATER = ("parallel", "arrays", "matrix")
 
 
@@ -205,12 +211,25 @@ def _checked(job: Job, at: str) -> Job:
     commands = [[job.prepare or "-"]] if isinstance(job.prepare, str) else job.prepare
     if any(not words or not words[0] or "\0" in "".join(words) for words in commands):
         raise ProfileError(f"{at}: field 'prepare': an empty command, or a null character; remove it")
-    if job.data is not None and job.data not in files.shipped("datasets"):
-        raise ProfileError(
-            f"{at}: field 'data': no data set '{job.data}'{nearest(job.data, files.shipped('datasets'))}"
-        )
+    _check_data(job, at)
     _check_env(job, at)
     return job
+
+
+def _check_data(job: Job, at: str) -> None:
+    """The data set exists, and the model can read its kind."""
+    if job.data is None:
+        if job.page_cache != "any":
+            raise ProfileError(f"{at}: field 'page_cache': the job names no data set; give 'data' as well")
+        return
+    known = files.shipped("datasets")
+    if job.data not in known:
+        raise ProfileError(f"{at}: field 'data': no data set '{job.data}'{nearest(job.data, known)}")
+    reads = entries.declared(job.model, job.entry).reads
+    fitting = [name for name in known if descriptor.load(name).about.reader in reads]
+    if job.data not in fitting:
+        able = f"reads {', '.join(fitting)}" if fitting else "reads no data set"
+        raise ProfileError(f"{at}: field 'data': '{job.model or job.entry}' cannot read '{job.data}'; it {able}")
 
 
 def _check_times(job: Job, at: str) -> None:
@@ -246,39 +265,3 @@ def _lineage(name: str, jobs: Sequence[Job]) -> tuple[str | None, tuple[str, ...
     if best is None:
         return None, ()
     return best[2], differences(shipped[best[2]], jobs)
-
-
-def differences(before: Sequence[Job], after: Sequence[Job]) -> tuple[str, ...]:
-    """How two lists of jobs differ, each change as a phrase such as "vae: params.batch_size 128 -> 64"."""
-    old, new = {j.name: j for j in before}, {j.name: j for j in after}
-    found = [f"{name}: not run" for name in old if name not in new] + [
-        f"{name}: added" for name in new if name not in old
-    ]
-    for name in old:
-        if name in new and old[name] != new[name]:
-            found += [f"{name}: {change}" for change in job_changes(old[name], new[name])]
-    return tuple(found)
-
-
-def job_changes(before: Job, after: Job) -> list[str]:
-    """The fields in which two jobs differ, old and new."""
-    changes = []
-    old, new = _flat(msgspec.to_builtins(before)), _flat(msgspec.to_builtins(after))
-    for key in {**old, **new}:
-        if old.get(key) != new.get(key):
-            changes.append(f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}")
-    return changes
-
-
-def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in fields.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
-def _shown(value: Any) -> str:
-    return "none" if value is None else json.dumps(value) if isinstance(value, list | tuple | dict) else str(value)

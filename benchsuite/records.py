@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from benchsuite.schema import SCHEMA, Record
-from benchsuite.tasks import Gpu, Task
+from benchsuite.tasks import Gpu, PageCache, Task
 from benchsuite.telemetry import Telemetry
 
 Status = Literal["ok", "failed", "oom", "timeout", "killed", "lost", "interrupted", "skipped"]
@@ -207,7 +207,11 @@ class Tenant(Record, frozen=True, kw_only=True):
 
 
 class DataUsed(Record, frozen=True, kw_only=True):
-    """Where the batches came from. Null where it does not apply: generated input has no version, hash or size."""
+    """Where the batches came from. Null where it does not apply: input made in memory has no version, hash or size.
+
+    `size` is that of synthetic data; `page_cache` what the job asked for, and `cached` the share of the files' bytes
+    that the kernel held when the task was started, null where it does not say.
+    """
 
     name: str
     real: bool
@@ -215,6 +219,9 @@ class DataUsed(Record, frozen=True, kw_only=True):
     sha256: str | None = None
     size_bytes: int | None = None
     file_system: str | None = None
+    size: str | None = None
+    page_cache: PageCache | None = None
+    cached: float | None = None
 
 
 class Timeline(Record, frozen=True, kw_only=True):

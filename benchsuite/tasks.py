@@ -12,6 +12,7 @@ from benchsuite.schema import SCHEMA, Record
 
 LONGEST_S = 30 * 24 * 3600.0
 Precision = Literal["fp32", "tf32", "amp-fp16", "bf16"]
+PageCache = Literal["any", "cold", "warm"]
 Compile = Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "aot_eager"]
 
 
@@ -43,7 +44,8 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `max_count` counts items, `max_steps` steps; the run ends when that *and* `min_time_s` are reached, or at
     `max_time_s`. `timeout_s` bounds the whole process, start and warm-up included. The last loss must lie in
-    `loss_band`.
+    `loss_band`. `page_cache` is how the data set's files shall lie in the kernel's page cache when the job's tasks
+    start: emptied of them, filled with them, or as it is.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=100)]
@@ -60,6 +62,7 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     precision: Precision = "fp32"
     compile: Compile = "none"
     data: str | None = None
+    page_cache: PageCache = "any"
     prepare: str | tuple[tuple[str, ...], ...] = ()
     env: dict[str, str] = {}
     tenant: Literal["share", "machine"] = "share"

@@ -106,13 +106,6 @@ def test_a_job_whose_extra_is_missing_is_skipped_with_the_command(monkeypatch: p
     assert task.skip == "a package is missing: pip install 'benchsuite[rl]'"
 
 
-def test_a_job_that_names_data_which_no_model_reads_is_skipped() -> None:
-    """It would train on generated input under the data set's name."""
-    (task,) = make_plan("p", [Job(name="vae", model="vae", data="mnist")], FOUR[:1], environ={}).tasks
-    assert task.skip is not None
-    assert "data set mnist: no model of this version reads files yet" in task.skip
-
-
 def test_waves_are_a_job_in_one_repeat() -> None:
     jobs = [EACH, Job(name="b", model="vae")]
     plan = make_plan("p", jobs, FOUR[:2], environ={}, repeats=2)

@@ -137,14 +137,15 @@ def test_what_stands_beside_a_score(tmp_path: Path) -> None:
     fenced = Tenant(asked="share", cpu="cpuset", memory="max", reason="cgroup v2")
     results = [
         steady(100, tenant=fenced, data=DataUsed(name="synthetic", real=False)),
-        steady(100, gpu=1, origin_s=1001.0, data=DataUsed(name="cifar10", version="1", real=True)),
+        steady(100, gpu=1, origin_s=1001.0, data=DataUsed(name="cifar10", version="1", real=True, cached=0.01)),
         steady(100, gpu=1, repeat=1),
     ]
     summary = summary_for(tmp_path, *results)
     # Windows of 9 s that start 1 s apart share 8 s.
     assert summary.overlap == pytest.approx(8 / 9)
     assert summary.isolation == {"CPU none, memory none (not fenced)": 2, "CPU cpuset, memory max (cgroup v2)": 1}
-    assert summary.data == {"generated": 1, "real (cifar10 1)": 1, "not recorded": 1}
+    held = "real cifar10 1, page cache cold"
+    assert summary.data == {"generated in memory": 1, held: 1, "not recorded": 1}
     assert (summary.gpus_used, summary.gpus_present) == (2, 2)
     assert summary.profile is not None
     assert (summary.profile.name, summary.profile.official) == ("suite", False)

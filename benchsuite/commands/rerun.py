@@ -68,6 +68,7 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     import msgspec
 
     from benchsuite import profile as profiles
+    from benchsuite.differences import job_changes
     from benchsuite.errors import UsageError
     from benchsuite.overrides import Overrides
     from benchsuite.plan import missing_packages, task_environ
@@ -76,13 +77,13 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     old = original.task
     raw = {k: v for k, v in msgspec.to_builtins(old.job).items() if k != "name"}
     job = profiles.resolve(old.job.name, raw, str(path), Overrides.parse(changes))
-    altered = tuple(profiles.job_changes(old.job, job))
+    altered = tuple(job_changes(old.job, job))
     placed, note = _place(old, job, path, machine)
     if note:
         altered = (*altered, note)
     if old.data_root and not Path(old.data_root).is_dir():
         raise UsageError(f"{path}: its data folder {old.data_root} is not here; bring it back, or link it there")
-    for change in profiles.job_changes(old.job, job):
+    for change in job_changes(old.job, job):
         click.echo(f"changed: {change}", err=True)
     environ = {k: v for k, v in old.environ.items() if k not in old.job.env}
     return msgspec.structs.replace(

@@ -173,11 +173,22 @@ def find(root: Path | None, name: str, *, every_byte: bool = False) -> Prepared:
     return found.prepared
 
 
+def paths(prepared: Prepared) -> list[Path]:
+    """All files of a data set.
+
+    Raises:
+        OSError, ValueError: its manifest cannot be read.
+    """
+    place = Path(prepared.path)
+    return [place / entry.path for entry in manifest.parse((place / MANIFEST).read_bytes())]
+
+
 def used(prepared: Prepared) -> DataUsed:
     """What a result records of a data set."""
     return DataUsed(
         name=prepared.name,
         real=prepared.real,
+        size=prepared.size,
         version=prepared.version,
         sha256=prepared.sha256,
         size_bytes=prepared.size_bytes,

@@ -15,6 +15,7 @@ from typing import Literal
 from benchsuite.errors import OutputError
 from benchsuite.events import Assignment, End, Event, EventReader, Raised, Ready, SliceClosed
 from benchsuite.launch import process
+from benchsuite.launch.datasets import Given
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.tenants import Tenant
 from benchsuite.rundir import slug
@@ -71,9 +72,11 @@ class Child:
         tenant: Tenant,
         *,
         alone: bool,
+        data: Given | None = None,
     ) -> None:
         self.task = task
         self.tenant = tenant
+        self.data = data
         self.attempt = ledger.attempt(task)
         self.seen = Seen()
         self.go_s: float | None = None
@@ -96,7 +99,13 @@ class Child:
         self, task: Task, ledger: Ledger, environ: Mapping[str, str], control: int, events: Path, *, alone: bool
     ) -> process.Tree:
         hold_limit_s = 0.0 if alone else task.job.max_time_s
-        assignment = Assignment(task=task, events=str(events), control_fd=control, hold_limit_s=hold_limit_s)
+        assignment = Assignment(
+            task=task,
+            events=str(events),
+            data=self.data.folder if self.data else None,
+            control_fd=control,
+            hold_limit_s=hold_limit_s,
+        )
         file = ledger.log(task, "task.json")
         try:
             write_new(file, to_json(assignment, indent=2))

@@ -52,6 +52,7 @@ class Known:
     exit_code: int | None = None
     tenant: Tenant | None = None
     telemetry: Telemetry | None = None
+    data: DataUsed | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ def finished(child: Child, exit: Exit, setting: Setting, telemetry: Telemetry) -
         go_s=child.go_s,
         ended_s=time.monotonic(),
     )
-    known = Known(seen, exit.code if exit.ended == "exited" else None, tenant, telemetry)
+    data = child.data.used if child.data else None
+    known = Known(seen, exit.code if exit.ended == "exited" else None, tenant, telemetry, data)
     return _result(task, child.attempt, status, error, setting, timeline, known)
 
 
@@ -183,7 +185,7 @@ def _result(
         machine=machine,
         code=setting.code,
         tenant=tenant or Tenant(asked=task.job.tenant, reason="the task was not started"),
-        data=DataUsed(name=seen.ready.data, real=False) if seen.ready else None,
+        data=known.data or _made(task, seen),
         timeline=timeline,
         anchor=anchor(boot_id()),
         measurement=Measurement(streams=_streams(seen)),
@@ -191,6 +193,11 @@ def _result(
         telemetry_reason=None if known.telemetry else "the task was not watched to its end",
         exit_code=known.exit_code,
     )
+
+
+def _made(task: Task, seen: Seen) -> DataUsed | None:
+    """Input made in memory. Of a data set that a killed run had found nothing is known any more."""
+    return DataUsed(name=seen.ready.data, real=False) if seen.ready and task.job.data is None else None
 
 
 def _streams(seen: Seen) -> tuple[Stream, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from benchsuite.differences import differences
 from benchsuite.errors import OutputError, ProfileError, UsageError
 from benchsuite.events import EventReader
 from benchsuite.host.cgroupfs import started_ticks
@@ -21,7 +22,6 @@ from benchsuite.launch.child import Seen
 from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
 from benchsuite.plan import waves
-from benchsuite.profile import differences
 from benchsuite.records import Machine, Result, Run
 from benchsuite.rundir import Attempt, RunDir, results, write_result
 from benchsuite.schema import to_json

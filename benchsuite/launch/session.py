@@ -14,6 +14,7 @@ from benchsuite.errors import UsageError
 from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
+from benchsuite.launch.datasets import not_ready
 from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.lock import locked
@@ -68,7 +69,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
             interrupt.check()
             rundir = RunDir.create(out, run, plan)
             with observer:
-                _tell(observer, means, how)
+                _tell(observer, means, how, plan.tasks)
                 Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.tasks)
     return rundir
 
@@ -95,7 +96,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
             with observer(left) as watching:
                 for line in (*swept, *(f"since the run was started: {line}" for line in changed)):
                     watching.say(line)
-                _tell(watching, means, how)
+                _tell(watching, means, how, left.tasks)
                 ledger = Ledger(rundir, left.attempts)
                 Runner(ledger, means, how.environ, watching, interrupt).run(left.tasks)
     return rundir
@@ -116,9 +117,9 @@ def _means(tasks: Sequence[Task], setting: Setting, how: Invocation) -> Iterator
         fencing.close()
 
 
-def _tell(observer: Observer, means: Means, how: Invocation) -> None:
-    """What was swept up of dead runs, and which fence or watch is weaker than was asked for."""
-    lines = list(means.fencing.swept)
+def _tell(observer: Observer, means: Means, how: Invocation, tasks: Sequence[Task]) -> None:
+    """What was swept up of dead runs, which data sets are missing, which fence or watch is weaker than was asked."""
+    lines = [*means.fencing.swept, *not_ready(tasks)]
     found = means.fencing.describe()
     if how.isolation in ("auto", "cgroup") and (not found.cpu.startswith("cpuset") or found.memory == "none"):
         lines.append(f"isolation: CPU {found.cpu}, memory {found.memory}: {means.fencing.reason}")

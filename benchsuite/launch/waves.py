@@ -12,6 +12,7 @@ from benchsuite.errors import BenchError, UsageError
 from benchsuite.host.monitor import Monitor
 from benchsuite.launch import strays
 from benchsuite.launch.child import Child, Ended
+from benchsuite.launch.datasets import Given, give
 from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Exit, Setting, finished, not_started
@@ -101,10 +102,17 @@ class Runner:
             for task in runnable:
                 self._not_started(task, "failed", problem)
             return
-        self._watch(self._start(runnable))
+        try:
+            data = give(runnable[0], self.interrupt.asked)
+        except BenchError as error:
+            for task in runnable:
+                self._not_started(task, "failed", Failure(kind="data", message=str(error)))
+            return
+        self.interrupt.check()
+        self._watch(self._start(runnable, data))
         self.monitor.trim(time.monotonic())
 
-    def _start(self, tasks: Sequence[Task]) -> list[Child]:
+    def _start(self, tasks: Sequence[Task], data: Given | None) -> list[Child]:
         children: list[Child] = []
         try:
             tenants = self.fencing.fence(tasks)
@@ -114,7 +122,7 @@ class Runner:
             return children
         for task, tenant in zip(tasks, tenants, strict=True):
             try:
-                child = Child(task, self.ledger, self.environ, tenant, alone=len(tasks) == 1)
+                child = Child(task, self.ledger, self.environ, tenant, alone=len(tasks) == 1, data=data)
             except BenchError as error:
                 tenant.close()
                 self._not_started(task, "failed", Failure(kind="start", message=str(error)))

@@ -30,6 +30,8 @@ from benchsuite.tasks import Job
 
 MIN_REPEATS = 3
 _CONFIDENCE = 0.95
+# Of a data set's bytes in the page cache: up to this share it is called cold, from the other on warm.
+COLD, WARM = 0.05, 0.95
 
 
 def summary_of(path: Path) -> Summary:
@@ -174,7 +176,7 @@ def _task(row: Row) -> TaskSummary:
 def workload(job: Job) -> str:
     """SHA-256 of what a job trains, as canonical JSON: equal where, and only where, throughputs may be compared."""
     what = {"model": job.model, "entry": job.entry, "params": job.params}
-    how = {"precision": job.precision, "compile": job.compile, "data": job.data}
+    how = {"precision": job.precision, "compile": job.compile, "data": job.data, "page_cache": job.page_cache}
     text = json.dumps(msgspec.to_builtins({**what, **how}), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -229,7 +231,19 @@ def _data(result: Result) -> str:
     data = result.data
     if data is None:
         return "not recorded"
-    return f"real ({data.name}{' ' + data.version if data.version else ''})" if data.real else "generated"
+    if data.version is None:
+        return f"real ({data.name})" if data.real else "generated in memory"
+    kind = "real" if data.real else f"synthetic {data.size}" if data.size else "synthetic"
+    return f"{kind} {data.name} {data.version}, page cache {_cache(data.cached)}"
+
+
+def _cache(cached: float | None) -> str:
+    """In words how much of the files lay in the page cache when a task was started."""
+    if cached is None:
+        return "not known"
+    if cached <= COLD:
+        return "cold"
+    return "warm" if cached >= WARM else "partly warm"
 
 
 def _unit(result: Result) -> str | None:

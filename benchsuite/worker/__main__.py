@@ -78,14 +78,14 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
     step = make_step(workload, how)
     learns = Learning(workload) if workload.modules else None
     precision = check_precision(how) if workload.modules else None
-    batches = iter(workload.batches(Share(seed=_seed(task))))
+    batches = iter(workload.batches(Share(seed=_seed(task), data=assignment.data)))
     warm_up = _warm_up(step, batches, device)
     ready = Ready(
         n=events.count,
         at_s=time.monotonic(),
         unit=workload.unit,
         device=device.name,
-        data="generated in memory",
+        data=assignment.data.name if assignment.data else "generated in memory",
         warm_up=warm_up,
         software=device.software(),
         precision=precision,

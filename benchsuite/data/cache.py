@@ -1,0 +1,94 @@
+"""The kernel's page cache: how much of a data set's files it holds, and how to empty or fill it without root.
+
+Emptying takes no right but that to read: POSIX_FADV_DONTNEED lets go of pages that are clean and that nobody has
+mapped, so a file is written out first. On a file system in memory nothing can be let go of.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from benchsuite.data.manifest import CHUNK_BYTES
+
+# So many files, evenly chosen, stand for all: to ask for each of 100,000 would take seconds.
+_LOOKED_AT = 2000
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def drop(paths: Iterable[Path]) -> None:
+    """Let the kernel forget what it holds of these files.
+
+    Raises:
+        OSError: a file cannot be opened.
+    """
+    for path in paths:
+        with path.open("rb") as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def fill(paths: Iterable[Path], asked_to_stop: Callable[[], bool] = lambda: False) -> None:
+    """Read all of these files, so that they lie in the cache as far as there is room.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for path in paths:
+        if asked_to_stop():
+            return
+        with path.open("rb", buffering=0) as file:
+            while file.read(CHUNK_BYTES):
+                pass
+
+
+def held(paths: Sequence[Path]) -> float | None:
+    """The share of these files' bytes that the cache holds, from 0 to 1; None where the kernel does not say.
+
+    It says so only of files that this user owns or may write (mincore(2), since Linux 5.2; of others it would call
+    every page present).
+
+    Raises:
+        OSError: a file cannot be opened.
+    """
+    chosen = paths[:: max(1, len(paths) // _LOOKED_AT)]
+    if not chosen or not all(_may_ask(path) for path in chosen):
+        return None
+    pages = present = 0
+    for path in chosen:
+        there, of = _pages(path)
+        present += there
+        pages += of
+    return round(present / pages, 4) if pages else None
+
+
+def _may_ask(path: Path) -> bool:
+    return path.stat().st_uid == os.geteuid() or os.access(path, os.W_OK)
+
+
+def _pages(path: Path) -> tuple[int, int]:
+    """How many of a file's pages are in the cache, and how many it has."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            return 0, 0
+        count = -(-size // mmap.PAGESIZE)
+        # Python's own mmap does not tell where it lies unless it may be written.
+        where = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        if where == _FAILED:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+        try:
+            flags = (ctypes.c_ubyte * count)()
+            if libc.mincore(where, size, flags):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+        finally:
+            libc.munmap(where, size)
+    return sum(flag & 1 for flag in bytes(flags)), count
