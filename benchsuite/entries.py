@@ -30,6 +30,8 @@ _EXTRAS = {
     "torch": "benchsuite",
     "torchvision": "benchsuite",
 }
+# The one parameter that may be left to be found out: the largest batch that fits.
+BATCH_SIZE, AUTO = "batch_size", "auto"
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 _NAMES = {
     "int": int,
@@ -208,6 +210,8 @@ def complete(model: Declared, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _checked(model: Declared, name: str, parameter: Parameter, value: Any) -> Any:
+    if name == BATCH_SIZE and value == AUTO:
+        return value
     try:
         return plain(msgspec.convert(value, parameter.type))
     except msgspec.ValidationError as error:

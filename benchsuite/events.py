@@ -18,7 +18,7 @@ class Assignment(Record, frozen=True, kw_only=True):
 
     `control_fd` is an inherited pipe on which the parent says `go` and `stop`; without it the worker begins at once.
     `data` is the job's data set, found complete. `hold_limit_s` bounds how long a task that is done trains on for its
-    neighbours; 0 where it has none.
+    neighbours; 0 where it has none. `probe`: only see whether it fits in memory, measure nothing.
     """
 
     task: Task
@@ -26,6 +26,7 @@ class Assignment(Record, frozen=True, kw_only=True):
     data: DataFolder | None = None
     control_fd: int | None = None
     hold_limit_s: float = 0.0
+    probe: bool = False
 
 
 class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):

@@ -224,6 +224,27 @@ class DataUsed(Record, frozen=True, kw_only=True):
     cached: float | None = None
 
 
+class BatchProbe(Record, frozen=True, kw_only=True, array_like=True):
+    """One try of a batch size, in a process of its own; peaks of device (as allocated) and host memory, where known."""
+
+    batch_size: int
+    fits: bool
+    device_bytes: int | None
+    host_bytes: int | None
+    elapsed_s: float
+
+
+class BatchSearch(Record, frozen=True, kw_only=True):
+    """How the batch size of a job that asks for `auto` was found: every try, in order, and what a larger one met.
+
+    `found` is the largest that fits, to within a sixteenth.
+    """
+
+    found: int
+    limit: str
+    probes: tuple[BatchProbe, ...]
+
+
 class Timeline(Record, frozen=True, kw_only=True):
     """When things happened; null where they did not."""
 
@@ -255,6 +276,7 @@ class Result(Record, frozen=True, kw_only=True):
     code: Code
     tenant: Tenant
     data: DataUsed | None = None
+    batch_search: BatchSearch | None = None
     timeline: Timeline
     anchor: Anchor
     measurement: Measurement = Measurement()

@@ -117,9 +117,8 @@ def side_by_side(
     for name, given in fields.items():
         job = Job(
             name="job",
-            entry="faults:build",
             placement=Placement(devices="none"),
-            **{"min_time_s": 0.7, "max_time_s": 20.0, "timeout_s": 40.0, **given},
+            **{"entry": "faults:build", "min_time_s": 0.7, "max_time_s": 20.0, "timeout_s": 40.0, **given},
         )
         variables = {key: environ()[key] for key in ("PYTHONPATH", "CUDA_VISIBLE_DEVICES")}
         tasks.append(Task(id=name, profile="p", repeat=0, job=job, environ=variables))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,6 +30,34 @@ def _words(error: Exception) -> str:
     return str(error).strip().lower() or type(error).__name__
 
 
+class Turns:
+    """One call at a time, for as long as calls return.
+
+    Each GPU has a thread of its own, but NVML was seen to crash the process when two called it at once. A call that
+    takes longer than `limit_s` keeps its turn for itself: the others go on without it.
+    """
+
+    def __init__(self, limit_s: float = 2.0) -> None:
+        self._limit_s = limit_s
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Within, no other call is under way, but for ones that have not returned for `limit_s`."""
+        lock = self._lock
+        while not lock.acquire(timeout=self._limit_s):
+            if lock is self._lock:
+                self._lock = threading.Lock()
+            lock = self._lock
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+_turns = Turns()
+
+
 @dataclass(frozen=True)
 class Absent:
     """Why there is no answer; `lost` if the device is gone and need not be asked again."""
@@ -44,7 +74,8 @@ def ask(function: str, *arguments: Any) -> Any:
     if reason := start():
         return Absent(reason)
     try:
-        answer = call(*arguments)
+        with _turns.taken():
+            answer = call(*arguments)
     except pynvml.NVMLError as error:
         gone = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_GPU_NOT_FOUND, pynvml.NVML_ERROR_RESET_REQUIRED)
         return Absent(_words(error), lost=error.value in gone)

@@ -18,6 +18,7 @@ from benchsuite.launch import process
 from benchsuite.launch.datasets import Given
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.tenants import Tenant
+from benchsuite.records import BatchSearch
 from benchsuite.rundir import slug
 from benchsuite.schema import to_json
 from benchsuite.tasks import Task, recorded_environ
@@ -58,6 +59,15 @@ class Seen:
         return self.end is not None or any(s.last for s in self.slices[-400:])
 
 
+@dataclass(frozen=True)
+class Found:
+    """What was found for a wave before its tasks start; a `probe` only tries whether its batch fits."""
+
+    data: Given | None = None
+    batch_search: BatchSearch | None = None
+    probe: bool = False
+
+
 class Child:
     """A running worker. `deadline_s` is when it must have ended, on CLOCK_MONOTONIC.
 
@@ -72,11 +82,11 @@ class Child:
         tenant: Tenant,
         *,
         alone: bool,
-        data: Given | None = None,
+        found: Found = Found(),
     ) -> None:
         self.task = task
         self.tenant = tenant
-        self.data = data
+        self.found = found
         self.attempt = ledger.attempt(task)
         self.seen = Seen()
         self.go_s: float | None = None
@@ -102,9 +112,10 @@ class Child:
         assignment = Assignment(
             task=task,
             events=str(events),
-            data=self.data.folder if self.data else None,
+            data=self.found.data.folder if self.found.data else None,
             control_fd=control,
             hold_limit_s=hold_limit_s,
+            probe=self.found.probe,
         )
         file = ledger.log(task, "task.json")
         try:

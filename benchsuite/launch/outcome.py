@@ -14,6 +14,7 @@ from benchsuite.launch import confine, process
 from benchsuite.launch.child import Child, Ended, Seen
 from benchsuite.records import (
     Anchor,
+    BatchSearch,
     Code,
     DataUsed,
     Failure,
@@ -53,6 +54,7 @@ class Known:
     tenant: Tenant | None = None
     telemetry: Telemetry | None = None
     data: DataUsed | None = None
+    batch_search: BatchSearch | None = None
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,13 @@ class Exit:
 
 
 def classify(
-    seen: Seen, exit: Exit, timeout_s: float, printed: str, oom_kills: int = 0
+    seen: Seen, exit: Exit, timeout_s: float, printed: str, tenant: Tenant | None = None
 ) -> tuple[Status, Failure | None]:
     """The status, and why it is not ok.
 
     Args:
         printed: the last lines of the worker's stderr.
-        oom_kills: how many processes of its group the kernel killed for want of memory.
+        tenant: what the kernel counted: how many processes of its group it killed for want of memory.
     """
     done = f"{len(seen.slices)} slices were finished"
     raised = seen.raised
@@ -79,8 +81,9 @@ def classify(
         raised = None  # what a model makes of SIGTERM is no fault of its own
     if seen.end and exit.code == 0:
         return "ok", None
-    if oom_kills and exit.ended == "exited":
-        message = f"{oom_kills} of its processes were killed for want of memory in its group; {done}"
+    if tenant and tenant.oom_kills and exit.ended == "exited":
+        limit = f" of {tenant.memory_bytes / 2**30:.2f} GiB" if tenant.memory_bytes else ""
+        message = f"{tenant.oom_kills} of its processes were killed for want of memory in its group{limit}; {done}"
         return "oom", Failure(kind="oom", message=message, traceback=raised.traceback if raised else printed)
     if exit.ended == "timed_out":
         return "timeout", Failure(
@@ -114,7 +117,7 @@ def finished(child: Child, exit: Exit, setting: Setting, telemetry: Telemetry) -
     seen, task = child.seen, child.task
     tenant = child.tenant.described()
     printed = process.last_lines(child.err)
-    status, error = classify(seen, exit, task.job.timeout_s, printed, tenant.oom_kills or 0)
+    status, error = classify(seen, exit, task.job.timeout_s, printed, tenant)
     timeline = Timeline(
         queued_s=setting.queued_s,
         started_s=child.started_s,
@@ -122,8 +125,9 @@ def finished(child: Child, exit: Exit, setting: Setting, telemetry: Telemetry) -
         go_s=child.go_s,
         ended_s=time.monotonic(),
     )
-    data = child.data.used if child.data else None
-    known = Known(seen, exit.code if exit.ended == "exited" else None, tenant, telemetry, data)
+    found = child.found
+    data = found.data.used if found.data else None
+    known = Known(seen, exit.code if exit.ended == "exited" else None, tenant, telemetry, data, found.batch_search)
     return _result(task, child.attempt, status, error, setting, timeline, known)
 
 
@@ -186,6 +190,7 @@ def _result(
         code=setting.code,
         tenant=tenant or Tenant(asked=task.job.tenant, reason="the task was not started"),
         data=known.data or _made(task, seen),
+        batch_search=known.batch_search,
         timeline=timeline,
         anchor=anchor(boot_id()),
         measurement=Measurement(streams=_streams(seen)),

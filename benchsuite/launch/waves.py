@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from benchsuite.data import DataError
 from benchsuite.errors import BenchError, UsageError
 from benchsuite.host.monitor import Monitor
 from benchsuite.launch import strays
-from benchsuite.launch.child import Child, Ended
-from benchsuite.launch.datasets import Given, give
+from benchsuite.launch.batchsize import SearchError, Sizes, with_size
+from benchsuite.launch.child import Child, Ended, Found
+from benchsuite.launch.datasets import give
 from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Exit, Setting, finished, not_started
@@ -72,6 +74,7 @@ class Runner:
         self.environ = environ
         self.observer = observer
         self.interrupt = interrupt
+        self.sizes = Sizes(ledger, environ, means.fencing, observer.say)
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run all tasks. A failure of one stops no other.
@@ -103,16 +106,32 @@ class Runner:
                 self._not_started(task, "failed", problem)
             return
         try:
-            data = give(runnable[0], self.interrupt.asked)
-        except BenchError as error:
+            sized, found = self._find(runnable)
+        except (DataError, SearchError) as error:
+            self.interrupt.check()
+            why = Failure(kind="data", message=str(error)) if isinstance(error, DataError) else error.failure
             for task in runnable:
-                self._not_started(task, "failed", Failure(kind="data", message=str(error)))
+                self._not_started(task, "oom" if why.kind == "oom" else "failed", why)
             return
-        self.interrupt.check()
-        self._watch(self._start(runnable, data))
+        self._watch(self._start(sized, found))
         self.monitor.trim(time.monotonic())
 
-    def _start(self, tasks: Sequence[Task], data: Given | None) -> list[Child]:
+    def _find(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], Found]:
+        """The wave's data set, and the tasks with the batch size that fits where their job leaves it to be found.
+
+        Raises:
+            DataError, SearchError: there is none.
+        """
+        data = give(tasks[0], self.interrupt.asked)
+        search = self.sizes.find(tasks, data, self.interrupt.asked)
+        self.interrupt.check()
+        if search is None:
+            return tasks, Found(data)
+        if tasks[0].job.page_cache != "any":
+            data = give(tasks[0], self.interrupt.asked)  # the tries have read of it
+        return [with_size(task, search.found) for task in tasks], Found(data, search)
+
+    def _start(self, tasks: Sequence[Task], found: Found) -> list[Child]:
         children: list[Child] = []
         try:
             tenants = self.fencing.fence(tasks)
@@ -122,7 +141,7 @@ class Runner:
             return children
         for task, tenant in zip(tasks, tenants, strict=True):
             try:
-                child = Child(task, self.ledger, self.environ, tenant, alone=len(tasks) == 1, data=data)
+                child = Child(task, self.ledger, self.environ, tenant, alone=len(tasks) == 1, found=found)
             except BenchError as error:
                 tenant.close()
                 self._not_started(task, "failed", Failure(kind="start", message=str(error)))

@@ -133,6 +133,9 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
     least = f"tasks of a wave were measured together for at least {percent(summary.overlap, 0)} of their windows"
     yield "Overlap", least if summary.overlap is not None else f"{NONE} (no wave has two tasks)"
     yield "Data", _tally(summary.data)
+    found = [f"{job.name} {job.batch_size:,}" for job in summary.jobs if job.batch_size is not None]
+    if found:
+        yield "Batch size", f"{', '.join(found)} (the largest that fits)"
     yield "Code", "; ".join(_code(code) for code in summary.code) or NONE
     slices, seconds = sum(job.slices for job in summary.jobs), math.fsum(job.seconds for job in summary.jobs)
     yield "Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s"

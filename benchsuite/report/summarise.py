@@ -132,6 +132,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         seconds=math.fsum(w.seconds for w in windows),
         unsteady=sum(not w.steady for w in windows),
         workload=tasks[0].workload,
+        batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
         repeats=repeats,
         tasks=tasks,
     )
@@ -161,7 +162,7 @@ def _task(row: Row) -> TaskSummary:
         device=row.task.device,
         status=row.status,
         reason=row.reason,
-        workload=workload(row.task.job),
+        workload=workload(_asked(row)),
         perf=row.perf,
         slices=window.slices if window else 0,
         dropped=window.dropped if window else 0,
@@ -171,6 +172,14 @@ def _task(row: Row) -> TaskSummary:
         steady=window.steady if window and row.status != INSUFFICIENT else None,
         file=row.file.name if row.file else None,
     )
+
+
+def _asked(row: Row) -> Job:
+    """The job as its profile has it: a batch size that was found is still one that was left to be found."""
+    job = row.task.job
+    if row.result and row.result.batch_search:
+        return msgspec.structs.replace(job, params={**job.params, "batch_size": "auto"})
+    return job
 
 
 def workload(job: Job) -> str:

@@ -80,7 +80,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
     `std` is relative to `perf`, null for one task or a perf of 0. `min`, `max` are of tasks. `slices` and `seconds`
     are what perf rests on, over all tasks; `unsteady` counts ok tasks whose window is not steady. `group_gpus`: perf
     is per GPU of a group of so many. `unit_factor` converts the rates of an older baseline to today's unit;
-    `excluded` says why the job cannot be compared at all.
+    `excluded` says why the job cannot be compared at all. `batch_size` is the one found for a job that asks for `auto`.
     """
 
     name: str
@@ -101,6 +101,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
     seconds: float = 0.0
     unsteady: int = 0
     workload: str | None = None
+    batch_size: int | None = None
     unit_factor: float | None = None
     excluded: str | None = None
     repeats: tuple[Repeat, ...] = ()

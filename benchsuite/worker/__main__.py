@@ -7,6 +7,7 @@ import importlib
 import itertools
 import os
 import random
+import re
 import select
 import signal
 import sys
@@ -31,6 +32,7 @@ from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.step import How, Step, make_step, read_compiled, set_precision
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
 
+PROBE_STEPS, PROBE_S = 50, 2.0
 WARM_UP_STEPS = 5  # enough for lazy initialisation, autotuning, graph capture and a first loss scale
 
 
@@ -46,7 +48,7 @@ def main(task_file: str) -> int:
         kind = "model" if isinstance(error, BenchError) else type(error).__name__
         text = "".join(traceback.format_exception(error))
         print(text, file=sys.stderr, flush=True)
-        message = _clean(str(error).strip() or type(error).__name__)
+        message = _clean(_needed(error, assignment.task) if oom else str(error).strip() or type(error).__name__)
         trace = _clean(text[-8000:])
         events.write(
             Raised(n=events.count, at_s=time.monotonic(), kind=kind, message=message, traceback=trace, oom=oom)
@@ -61,6 +63,25 @@ def _no_device_memory(error: Exception) -> bool:
     return (kind.__module__ == "torch" and kind.__name__ == "OutOfMemoryError") or (
         isinstance(error, RuntimeError) and ("CUDA out of memory" in str(error) or "CUDA error: out of" in str(error))
     )
+
+
+def _needed(error: Exception, task: Task) -> str:
+    """What was needed and what there was, in one line, with the remedy."""
+    torch = sys.modules.get("torch")
+    asked = re.search(r"Tried to allocate ([0-9.]+ \w+)", str(error))
+    more = f"{asked[1]} more were needed" if asked else str(error).strip().splitlines()[0]
+    if torch is None or not torch.cuda.is_available():
+        return more
+    try:
+        free, total = torch.cuda.mem_get_info()
+        held = torch.cuda.memory_reserved()
+    except RuntimeError:  # a device that has met an error may not answer any more
+        return f"out of memory on the GPU: {more}"
+    gib = 2**30
+    there = f"{free / gib:.2f} GiB of {total / gib:.2f} GiB were free, and {held / gib:.2f} GiB held by this process"
+    size = task.job.params.get("batch_size")
+    remedy = f"; with batch_size {size}: give a smaller one, or --batch-size auto" if size else ""
+    return f"out of memory on the GPU: {more}, {there}{remedy}"
 
 
 def _clean(text: str) -> str:
@@ -92,6 +113,9 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
         notes=step.notes,
     )
     events.write(ready)
+    if assignment.probe:
+        _probe(step, batches, device, events)
+        return
     control.wait_for_go()
     measuring = Measuring(task, device, step, events, control)
     stopped_by = measuring.run(batches, assignment.hold_limit_s)
@@ -107,6 +131,17 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
         compiled=read_compiled() if task.job.compile != "none" and step.losses else None,
     )
     events.write(end)
+
+
+def _probe(step: Step, batches: Iterator[Any], device: Device, events: EventWriter) -> None:
+    """A few more steps, since batches may differ in length; what is asked is the memory that they take."""
+    began = time.monotonic()
+    for batch in itertools.islice(batches, PROBE_STEPS):
+        step.run(batch)
+        device.sync()
+        if time.monotonic() - began > PROBE_S:
+            break
+    events.write(End(n=events.count, at_s=time.monotonic(), stopped_by="probe", peak_memory=device.peak_memory()))
 
 
 def _die_with_parent() -> None:

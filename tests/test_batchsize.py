@@ -1,0 +1,131 @@
+"""`batch_size: auto`: the largest that fits, found by tries in processes of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import PROGRAMS, benchsuite, one_line_error, read_results, side_by_side, write_profile
+
+from benchsuite.launch.batchsize import MOST, TRIES, SearchError, Tried, search
+from benchsuite.records import BatchProbe, Failure
+
+GROWS = {"entry": "grows:build", "params": {"batch_size": "auto"}, "min_time_s": 0.6}
+
+
+def bounded(most: int, failure: Failure | None = None) -> Callable[[int], Tried]:
+    def attempt(size: int) -> Tried:
+        fits = size <= most
+        probe = BatchProbe(batch_size=size, fits=fits, device_bytes=None, host_bytes=size, elapsed_s=1.0)
+        return Tried(probe) if fits else Tried(probe, "no more memory", failure)
+
+    return attempt
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 31, 32, 100, 129, 1000, 1365, 65_537, 700_001])
+@pytest.mark.parametrize("start", [1, 32, 128, 3000])
+def test_what_is_found_fits_and_a_sixteenth_more_does_not(most: int, start: int) -> None:
+    found = search(bounded(most), start)
+    assert found.found <= most < found.found + max(2, found.found // 16 + 1)
+    assert len(found.probes) <= TRIES
+    assert len({probe.batch_size for probe in found.probes}) == len(found.probes), "nothing is tried twice"
+    assert [p.fits for p in found.probes] == [p.batch_size <= most for p in found.probes]
+    assert found.limit.endswith("no more memory")
+    if found.found > 200:
+        assert found.found % 8 == 0, "kernels are made for multiples of 8"
+
+
+def test_the_search_is_bounded() -> None:
+    found = search(bounded(10 * MOST), 3)
+    assert found.found == MOST
+    assert found.limit == f"larger than {MOST:,} is not tried"
+    assert search(bounded(10 * MOST), 3 * MOST).found == MOST
+
+
+def test_not_even_one_fits() -> None:
+    with pytest.raises(SearchError, match="not even batch_size 1 fits: no more memory"):
+        search(bounded(0), 64)
+
+
+def test_a_model_that_refuses_a_batch_is_tried_with_smaller_ones_but_a_broken_one_is_not() -> None:
+    assert search(bounded(100, Failure(kind="model", message="over the data set")), 4096).found == 100
+    with pytest.raises(SearchError, match="it is broken") as raised:
+        search(bounded(0, Failure(kind="ValueError", message="it is broken")), 4096)
+    assert raised.value.failure.kind == "ValueError"
+
+
+def test_the_size_is_found_once_used_by_all_repeats_and_recorded(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "most": 21}})
+    done = benchsuite("jobs", "p.json", "-o", "out", "--repeat", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("is the largest that fits") == 1
+    files = sorted((tmp_path / "out").glob("p.a.*.json"))
+    for result in map(json.loads, (file.read_text() for file in files)):
+        assert result["task"]["job"]["params"]["batch_size"] == 21
+        tries = {probe[0]: probe[1] for probe in result["batch_search"]["probes"]}
+        assert tries[21]
+        assert not tries[22]
+        assert result["batch_search"]["limit"] == "batch_size 22: batch_size 22 is over the 21 items that there are"
+        slices = result["measurement"]["streams"][0]["slices"]
+        assert all(items == 21 * steps for _, _, steps, items, _ in slices)
+    assert len(files) == 2
+    report = benchsuite("report", "out", cwd=tmp_path).stdout
+    assert "a 21 (the largest that fits)" in report
+    again = benchsuite("rerun", str(files[0]), "-o", "again.json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "again.json").read_text())["task"]["job"]["params"]["batch_size"] == 21
+
+
+def test_a_resumed_run_has_the_size_of_its_first_repeat(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "most": 9}})
+    assert benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path).returncode == 0
+    done = benchsuite("jobs", "p.json", "-o", "out", "--resume", "--repeat", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "does not fit" not in done.stderr
+    sizes = [json.loads(f.read_text())["task"]["job"]["params"]["batch_size"] for f in (tmp_path / "out").glob("p.a.*")]
+    assert sizes == [9, 9]
+
+
+def test_host_memory_that_ends_is_a_bound(tmp_path: Path) -> None:
+    done = benchsuite(
+        "run", "grows:build", "--", "--batch-size", "auto", "--fails", "10", "--min-time-s", "0.6", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["batch_search"]["found"] == 10
+    assert "MemoryError" in result["batch_search"]["limit"]
+
+
+def test_on_a_cpu_no_batch_is_tried_that_would_take_the_hosts_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchsuite.launch.batchsize._Place._memory_bytes", lambda self: 400 << 20)
+    params = {"batch_size": "auto", "most": 1_000_000, "fails": 1_000_000, "broken": False}
+    monkeypatch.syspath_prepend(PROGRAMS)
+    found = side_by_side(tmp_path, monkeypatch, a={"entry": "grows:build", "params": params, "min_time_s": 0.6})
+    search = found["a"].batch_search
+    assert search is not None
+    assert "of the host's memory, of 0.4 GiB" in search.limit
+    fitting = {probe.batch_size: probe.host_bytes for probe in search.probes if probe.fits}
+    assert 0 < (fitting[search.found] or 0) < 0.85 * (400 << 20)
+    assert len(fitting) > 3, "it went on for as long as there was room"
+    assert found["a"].task.job.params["batch_size"] == search.found
+
+
+def test_a_job_for_which_no_size_is_found_fails_with_the_reason(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "broken": True}}, b={})
+    done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 1
+    found = read_results(tmp_path / "out")
+    assert (found["a"].status, found["b"].status) == ("failed", "ok")
+    assert found["a"].error is not None
+    assert found["a"].error.message == "broken for another reason"
+
+
+def test_only_a_batch_size_may_be_auto(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", a={"entry": "grows:build", "params": {"most": "auto"}})
+    one_line_error(benchsuite("jobs", "p.json", cwd=tmp_path), "parameter 'most'", "expected int")
+    write_profile(tmp_path / "p.json", a={"params": {"batch_size": "auto"}})
+    one_line_error(benchsuite("jobs", "p.json", cwd=tmp_path), "has no parameter 'batch_size'")
