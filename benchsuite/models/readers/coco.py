@@ -115,7 +115,7 @@ def _annotations(file: Path, share: Share) -> Annotations:
         return msgspec.json.decode(file.read_bytes(), type=Annotations)
     except OSError as error:
         raise ModelError(f"{file}: {error.strerror}; {images.remedy(share)}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(one_line(f"{file}: not annotations of COCO: {error}; {images.remedy(share)}")) from None
 
 

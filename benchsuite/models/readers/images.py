@@ -168,7 +168,12 @@ def _gathered(items: list[Any]) -> Any:
 
 
 def _sound(loaded: Iterator[Any]) -> Iterator[Batch]:
+    broken = None
     for batch in loaded:
         if isinstance(batch, Broken):
-            raise ModelError(batch.message)
+            broken = batch
+            break
         yield tuple(batch) if isinstance(batch, list) else batch  # which the loader makes of tuples
+    del loaded  # ends the workers: held by a traceback, they would be collected late, and then take seconds to end
+    if broken:
+        raise ModelError(broken.message)
