@@ -1,13 +1,14 @@
 """Image classification: any classifier of torchvision.
 
 Application: image classification. Paper: by `arch`; the default is ResNet-18 of He et al., "Deep Residual Learning for
-Image Recognition" (2015). Data set: generated images of ImageNet's shape and random labels, held in memory; weights
-start random. An item is one image.
+Image Recognition" (2015). Data set: with `data`, a folder of images for each class (`fake_imagenet`), of which random
+parts are taken and flipped; else generated images of ImageNet's shape and random labels, held in memory. Weights start
+random. An item is one image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +18,24 @@ import torchvision.models
 from torch import Tensor, nn, optim
 
 from benchsuite.errors import ModelError, nearest
-from benchsuite.models import Optimiser, Positive, Workload, forever, fusible, supervised
+from benchsuite.models import Optimiser, Positive, Share, Workload, forever, fusible, supervised
+from benchsuite.models.readers import image_folder
+from benchsuite.models.readers.images import check_workers
 
-SMALL: dict[str, object] = {"batch_size": 2, "image_size": 32, "classes": 10}
+READS = ("image_folder",)
+
+SMALL: dict[str, object] = {"batch_size": 2, "image_size": 32, "classes": 10, "workers": 0}
 
 
 @dataclass(frozen=True)
 class Params:
+    """`workers` are processes that read a data set; with 0 the images are read in the process that takes the steps."""
+
     arch: str = "resnet18"
     batch_size: Positive = 128
     image_size: Positive = 224
     classes: Positive = 1000
+    workers: int = 8
     lr: float = fusible(0.1)
     momentum: float = fusible(0.9)
     weight_decay: float = fusible(1e-4)
@@ -68,15 +76,28 @@ def residual_units(net: nn.Module) -> Callable[[], Sequence[nn.Module]] | None:
 
 
 def build(params: Params) -> Workload:
+    check_workers("convnet", params.workers)
+
     def make(generator: torch.Generator) -> tuple[Tensor, Tensor]:
         images = torch.randn(params.batch_size, 3, params.image_size, params.image_size, generator=generator)
         return images, torch.randint(params.classes, (params.batch_size,), generator=generator)
+
+    def batches(share: Share) -> Iterator[tuple[Tensor, Tensor]]:
+        if not share.data:
+            return forever(make, share)
+        return image_folder.labelled(
+            share,
+            image_folder.augmentation(params.image_size),
+            batch_size=params.batch_size,
+            workers=params.workers,
+            classes=params.classes,
+        )
 
     net = classifier(params)
     settings = {"lr": params.lr, "momentum": params.momentum, "weight_decay": params.weight_decay}
     return supervised(
         unit="image",
-        batches=lambda share: forever(make, share),
+        batches=batches,
         items=lambda batch: len(batch[1]),
         net=net,
         inputs=lambda batch: (batch[0],),

@@ -2,8 +2,9 @@
 
 Application: image generation, after the `dcgan` example of PyTorch: a generator of five transposed convolutions and a
 discriminator of five convolutions, trained in turn. Paper: Radford, Metz and Chintala, "Unsupervised Representation
-Learning with Deep Convolutional Generative Adversarial Networks" (2015). Data set: generated images of ImageNet's kind
-at 64x64, held in memory. An item is one real image; a step draws one image, and makes one update of each net, for it.
+Learning with Deep Convolutional Generative Adversarial Networks" (2015). Data set: with `data`, a folder of images for
+each class (`fake_imagenet`), made smaller and cut to 64x64; else generated images of that size, held in memory. An item
+is one real image; a step draws one image, and makes one update of each net, for it.
 
 The generator learns first and hands its images on to the discriminator (the example does it the other way round). The
 discriminator gives logits, so that the loss can be computed in half precision.
@@ -17,22 +18,30 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
+from torchvision.transforms import v2
 
 from benchsuite.models import Batch, Carry, Nets, Optimiser, Positive, Share, Update, Workload, forever, fusible
+from benchsuite.models.readers import image_folder
+from benchsuite.models.readers.images import check_workers, pixels
 
-SMALL: dict[str, object] = {"batch_size": 2, "nz": 8, "ngf": 8, "ndf": 8}
+READS = ("image_folder",)
+
+SMALL: dict[str, object] = {"batch_size": 2, "nz": 8, "ngf": 8, "ndf": 8, "workers": 0}
 
 SIZE, CHANNELS = 64, 3
 
 
 @dataclass(frozen=True)
 class Params:
+    """`workers` are processes that read a data set; with 0 the images are read in the process that takes the steps."""
+
     batch_size: Positive = 128
     nz: Positive = 100
     ngf: Positive = 64
     ndf: Positive = 64
     lr: float = fusible(2e-4)
     beta1: float = fusible(0.5)
+    workers: int = 8
     seed: int = fusible(1234)
 
 
@@ -81,12 +90,26 @@ def judged(logits: Tensor, real: bool) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, float(real)))
 
 
+def reduced() -> v2.Compose:
+    """An image of PIL -> [3, 64, 64] between -1 and 1."""
+    return pixels(
+        v2.Resize(SIZE, antialias=True),
+        v2.CenterCrop(SIZE),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize([0.5] * CHANNELS, [0.5] * CHANNELS),
+    )
+
+
 def build(params: Params) -> Workload:
+    check_workers("dcgan", params.workers)
+
     def make(generator: torch.Generator) -> Tensor:
         return 2 * torch.rand(params.batch_size, CHANNELS, SIZE, SIZE, generator=generator) - 1
 
     def batches(share: Share) -> Iterator[Tensor]:
-        return forever(make, share)
+        if not share.data:
+            return forever(make, share)
+        return image_folder.pictures(share, reduced(), batch_size=params.batch_size, workers=params.workers)
 
     def fool(nets: Nets, images: Batch, carry: Carry) -> tuple[Tensor, Carry]:
         drawn = nets["generator"](torch.randn(len(images), params.nz, 1, 1, device=images.device))

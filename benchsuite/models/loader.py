@@ -2,13 +2,13 @@
 
 Application: input for image classification, after the `imagenet` example of PyTorch: decode, random crop to 224, random
 flip, normalise, gather into a batch, and copy that to the device; all but the copy is work of the CPU. Paper: none.
-Data set: `images` generated pictures of `source_size` x `source_size`, as JPEG files of ImageNet's density (0.6 bytes a
-pixel) held in memory: no storage is measured. An item is one image, ready and copied.
+Data set: with `data`, a folder of images for each class (`fake_imagenet`); else `images` generated pictures of
+`source_size` x `source_size`, as JPEG files of ImageNet's density (0.6 bytes a pixel) held in memory: no storage is
+measured. An item is one image, ready and copied.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -18,15 +18,15 @@ import PIL.Image
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
-from benchsuite.errors import ModelError
 from benchsuite.models import Positive, Share, Workload, fusible, seeded
+from benchsuite.models.readers import image_folder, images
+
+READS = ("image_folder",)
 
 SMALL: dict[str, object] = {"batch_size": 4, "workers": 0, "images": 2, "source_size": 64, "image_size": 32}
-
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
@@ -59,29 +59,18 @@ class Crops(Dataset):
     def __init__(self, files: list[bytes], image_size: int, share: Share) -> None:
         self.files = files
         self.share = share
-        self.augment = v2.Compose(
-            [
-                v2.PILToTensor(),
-                v2.RandomResizedCrop(image_size, antialias=True),
-                v2.RandomHorizontalFlip(),
-                v2.ToDtype(torch.float32, scale=True),
-                v2.Normalize(MEAN, DEVIATION),
-            ]
-        )
+        self.augment = image_folder.augmentation(image_size)
 
     def __getitem__(self, n: int) -> Tensor:
         """[3, size, size]; torch's own generator, from which the transforms draw, is left as it was."""
-        state = torch.get_rng_state()
-        torch.default_generator.manual_seed(seeded(self.share.seed, 1 + n).initial_seed())
-        file = self.files[int(torch.randint(len(self.files), ()))]
-        crop: Tensor = self.augment(PIL.Image.open(BytesIO(file)).convert("RGB"))
-        torch.set_rng_state(state)
+        with images.drawing(self.share.seed, n):
+            file = self.files[int(torch.randint(len(self.files), ()))]
+            crop: Tensor = self.augment(PIL.Image.open(BytesIO(file)).convert("RGB"))
         return crop
 
 
 def build(params: Params) -> Workload:
-    if params.workers < 0:
-        raise ModelError(f"loader: workers is {params.workers}; it must be 0 or more")
+    images.check_workers("loader", params.workers)
 
     def rows(share: Share) -> Iterator[list[int]]:
         """Which crops make a batch; ranks take turns."""
@@ -90,22 +79,11 @@ def build(params: Params) -> Workload:
 
     def batches(share: Share) -> Iterator[Tensor]:
         """Without an end, so that the workers live as long as the run."""
+        if share.data:
+            augment = image_folder.augmentation(params.image_size)
+            return image_folder.pictures(share, augment, batch_size=params.batch_size, workers=params.workers)
         generator = seeded(share.seed)
         crops = Crops([jpeg(params.source_size, generator) for _ in range(params.images)], params.image_size, share)
-        settings = {}
-        if params.workers:
-            # Forking a process whose threads may hold locks can hang; this server forks, and has imported all before.
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload([__name__])
-            settings = {"multiprocessing_context": context}
-        return iter(
-            DataLoader(
-                crops,
-                batch_sampler=rows(share),
-                num_workers=params.workers,
-                pin_memory=torch.cuda.is_available(),
-                **settings,
-            )
-        )
+        return images.load(crops, rows(share), params.workers)
 
     return Workload(unit="image", batches=batches, items=len)

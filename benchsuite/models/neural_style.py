@@ -2,8 +2,9 @@
 
 Application: fast neural style, after the `fast_neural_style` example of PyTorch: a net of residual blocks is trained,
 and a frozen VGG-16 (up to relu4_3) says how near its images are to the photograph and to the style. Paper: Johnson,
-Alahi and Fei-Fei, "Perceptual Losses for Real-Time Style Transfer and Super-Resolution" (2016). Data set: generated
-images of ImageNet's kind, held in memory. An item is one image.
+Alahi and Fei-Fei, "Perceptual Losses for Real-Time Style Transfer and Super-Resolution" (2016). Data set: with `data`,
+a folder of images for each class (`fake_imagenet`), made smaller and cut to a square; else generated images, held in
+memory. An item is one image.
 
 The frozen net's weights and the style image are generated from the seed, nothing is downloaded: the work of a step is
 the same, but what is learnt is no picture.
@@ -17,20 +18,28 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
+from torchvision.transforms import v2
 
 from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Carry, Nets, Optimiser, Positive, Share, Update, Workload, forever, fusible
+from benchsuite.models.readers import image_folder
+from benchsuite.models.readers.images import check_workers, pixels
 
-SMALL: dict[str, object] = {"batch_size": 2, "image_size": 16, "style_size": 16}
+READS = ("image_folder",)
+
+SMALL: dict[str, object] = {"batch_size": 2, "image_size": 16, "style_size": 16, "workers": 0}
 
 
 @dataclass(frozen=True)
 class Params:
+    """`workers` are processes that read a data set; with 0 the images are read in the process that takes the steps."""
+
     batch_size: Positive = 128
     image_size: Positive = 256
     style_size: Positive = 256
     content_weight: float = 1e5
     style_weight: float = 1e10
+    workers: int = 8
     lr: float = fusible(1e-3)
     seed: int = fusible(1234)
 
@@ -121,7 +130,13 @@ def photographs(count: int, size: int, generator: torch.Generator | None = None)
     return 200 * patches + 55 * torch.rand(count, 3, size, size, generator=generator)
 
 
+def squared(size: int) -> v2.Compose:
+    """An image of PIL -> [3, size, size], pixels from 0 to 255."""
+    return pixels(v2.Resize(size, antialias=True), v2.CenterCrop(size), v2.ToDtype(torch.float32))
+
+
 def build(params: Params) -> Workload:
+    check_workers("neural_style", params.workers)
     if params.image_size % 4 or min(params.image_size, params.style_size) < 16:
         sizes = f"image_size {params.image_size}, style_size {params.style_size}"
         raise ModelError(f"neural_style: {sizes}: image_size must be a multiple of 4, and both 16 or more")
@@ -130,7 +145,10 @@ def build(params: Params) -> Workload:
         return photographs(params.batch_size, params.image_size, generator)
 
     def batches(share: Share) -> Iterator[Tensor]:
-        return forever(make, share)
+        if not share.data:
+            return forever(make, share)
+        transform = squared(params.image_size)
+        return image_folder.pictures(share, transform, batch_size=params.batch_size, workers=params.workers)
 
     def loss(nets: Nets, images: Batch, carry: Carry) -> tuple[Tensor, Carry]:
         seen = nets["vgg"](nets["net"](images))

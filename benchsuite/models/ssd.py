@@ -2,8 +2,9 @@
 
 Application: object detection, after the SSD of MLPerf Training v0.5: ResNet-34 up to its third stage at a stride of 8,
 five further blocks, and 8,732 default boxes. Paper: Liu et al., "SSD: Single Shot MultiBox Detector" (2015). Data set:
-generated images of 300x300 with objects in the number and the sizes of COCO's (7 an image, many of them small), held in
-memory; the trunk's weights start random, nothing is downloaded. An item is one image.
+with `data`, the images of `coco` that have objects (up to 50 each), resized to 300x300 and flipped at random; else
+generated images with objects in the number and the sizes of COCO's (7 an image, many of them small), held in memory.
+The trunk's weights start random, nothing is downloaded. An item is one image.
 
 Objects are matched to default boxes, and hard negatives are found, on the device in each step.
 """
@@ -22,8 +23,12 @@ from torchvision.ops import box_convert, box_iou
 
 from benchsuite.errors import ModelError
 from benchsuite.models import Optimiser, Positive, Share, Workload, forever, fusible, supervised
+from benchsuite.models.readers import coco
+from benchsuite.models.readers.images import check_workers
 
-SMALL: dict[str, object] = {"batch_size": 1, "trunk": "resnet18", "classes": 3}
+READS = ("coco",)
+
+SMALL: dict[str, object] = {"batch_size": 1, "trunk": "resnet18", "classes": 3, "workers": 0}
 
 SIZE = 300
 # Of each feature map: cells a side, pixels a cell, the boxes' size and the next map's in pixels, and their proportions.
@@ -41,11 +46,15 @@ MOST_OBJECTS = 50
 
 @dataclass(frozen=True)
 class Params:
-    """`classes` counts the background, which is class 0."""
+    """`classes` counts the background, which is class 0.
+
+    `workers` are processes that read a data set; with 0 the images are read in the process that takes the steps.
+    """
 
     trunk: Literal["resnet34", "resnet18"] = "resnet34"
     batch_size: Positive = 32
     classes: Positive = 81
+    workers: int = 8
     lr: float = fusible(1e-3)
     momentum: float = fusible(0.9)
     weight_decay: float = fusible(5e-4)
@@ -164,6 +173,7 @@ def drawn_objects(count: int, classes: int, generator: torch.Generator) -> tuple
 
 
 def build(params: Params) -> Workload:
+    check_workers("ssd", params.workers)
     if params.classes < 2:
         raise ModelError("ssd: classes counts the background, so it must be 2 or more")
 
@@ -172,7 +182,16 @@ def build(params: Params) -> Workload:
         return images, *drawn_objects(params.batch_size, params.classes, generator)
 
     def batches(share: Share) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        return forever(make, share)
+        if not share.data:
+            return forever(make, share)
+        return coco.detections(
+            share,
+            size=SIZE,
+            most=MOST_OBJECTS,
+            classes=params.classes,
+            batch_size=params.batch_size,
+            workers=params.workers,
+        )
 
     settings = {"lr": params.lr, "momentum": params.momentum, "weight_decay": params.weight_decay}
     return supervised(

@@ -2,8 +2,9 @@
 
 Application: image super-resolution, after the `super_resolution` example of PyTorch: four convolutions on the small
 image, the last of which gives every pixel of the large one. Paper: Shi et al., "Real-Time Single Image and Video
-Super-Resolution Using an Efficient Sub-Pixel Convolutional Neural Network" (2016). Data set: generated images of the
-kind of BSDS500 (luma of a `crop` x `crop` centre, and the same made smaller), held in memory. An item is one image.
+Super-Resolution Using an Efficient Sub-Pixel Convolutional Neural Network" (2016). Data set: with `data`, photographs
+(`bsds500`; luma of a `crop` x `crop` centre, and the same made smaller); else generated images of that kind, held in
+memory. An item is one image.
 """
 
 from __future__ import annotations
@@ -17,15 +18,21 @@ from torch import Tensor, nn, optim
 
 from benchsuite.errors import ModelError
 from benchsuite.models import Optimiser, Positive, Share, Workload, forever, fusible, supervised
+from benchsuite.models.readers import bsds
+from benchsuite.models.readers.images import check_workers
 
-SMALL: dict[str, object] = {"batch_size": 2, "crop": 32}
+READS = ("bsds",)
+SMALL: dict[str, object] = {"batch_size": 2, "crop": 32, "workers": 0}
 
 
 @dataclass(frozen=True)
 class Params:
+    """`workers` are processes that read a data set; with 0 the images are read in the process that takes the steps."""
+
     batch_size: Positive = 64
     upscale_factor: Positive = 2
     crop: Positive = 256
+    workers: int = 8
     lr: float = fusible(1e-3)
     seed: int = fusible(1234)
 
@@ -54,6 +61,7 @@ def luma(count: int, size: int, generator: torch.Generator) -> Tensor:
 
 
 def build(params: Params) -> Workload:
+    check_workers("subpixel", params.workers)
     small = params.crop // params.upscale_factor
     large = small * params.upscale_factor
     if not small:
@@ -65,7 +73,9 @@ def build(params: Params) -> Workload:
         return F.interpolate(images, size=(small, small), mode="bilinear", antialias=True), images
 
     def batches(share: Share) -> Iterator[tuple[Tensor, Tensor]]:
-        return forever(make, share)
+        if not share.data:
+            return forever(make, share)
+        return bsds.pairs(share, small=small, large=large, batch_size=params.batch_size, workers=params.workers)
 
     net = espcn(params.upscale_factor)
     return supervised(

@@ -1,0 +1,179 @@
+"""What all readers of images share: files decoded and transformed by worker processes, the same whoever does it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol
+
+import PIL.Image
+import torch
+from torch.utils.data import DataLoader, Dataset, default_collate
+from torchvision.transforms import v2
+
+from benchsuite.errors import ModelError, one_line
+from benchsuite.models import Batch, Share, seeded
+from benchsuite.models.readers import place, rows
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, between 0 and 1
+
+
+class Targets(Protocol):
+    """What is known of each image, such as its label."""
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An error as a value: raised in a worker it would reach the user as a traceback of many lines."""
+
+    message: str
+
+
+class Images(Dataset):
+    """Images of files: `transform(image)`, or `transform(image, targets[index])` where there are targets.
+
+    A key is (place, index): the place of the item in the order, of which its random numbers are a function, and which
+    image it is. An image that is damaged, or about which `transform` raises a ModelError, is Broken.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str | Path],
+        transform: Callable[..., Any],
+        share: Share,
+        targets: Targets | None = None,
+    ) -> None:
+        self.files = files
+        self.transform = transform
+        self.targets = targets
+        self.seed = share.seed
+        self.remedy = remedy(share)
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        at, index = key
+        file = self.files[index]
+        known = () if self.targets is None else (self.targets[index],)
+        try:
+            image = _decoded(file)
+        except ModelError as error:
+            return Broken(one_line(f"{file}: {error}; {self.remedy}"))
+        try:
+            with drawing(self.seed, at):
+                return self.transform(image, *known)
+        except ModelError as error:
+            return Broken(one_line(f"{file}: {error}"))
+
+
+def _decoded(file: str | Path) -> PIL.Image.Image:
+    """The image in RGB.
+
+    Raises:
+        ModelError: there is no such file, or it is damaged; the file is not named.
+    """
+    try:
+        with PIL.Image.open(file) as image:
+            return image.convert("RGB")
+    except PIL.UnidentifiedImageError:  # whose message is the file's name again
+        raise ModelError("is not an image that can be read") from None
+    except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ModelError(f"cannot be read as an image: {reason}") from None
+
+
+@contextmanager
+def drawing(seed: int, at: int) -> Iterator[None]:
+    """Random transforms draw from torch's own generator: here its numbers are those of one place in the order.
+
+    Afterwards it is as it was before. Those of a GPU are left alone.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seeded(seed, 1 + at).initial_seed())
+        yield
+
+
+def split(share: Share, role: str) -> Path:
+    """The folder of a part of the data set, such as `train`.
+
+    Raises:
+        ModelError: it is not there.
+    """
+    assert share.data is not None
+    folder = place(share.data, role)
+    if not folder.is_dir():
+        raise ModelError(f"data set '{share.data.name}': there is no folder {folder}; {remedy(share)}")
+    return folder
+
+
+def remedy(share: Share) -> str:
+    """The end of a message about files that are not as they should be."""
+    return f"check the data set with 'benchsuite prepare {share.data.name} --verify'" if share.data else ""
+
+
+def check_workers(model: str, workers: int) -> None:
+    """Raises ModelError: there cannot be that many."""
+    if workers < 0:
+        raise ModelError(f"{model}: workers is {workers}; it must be 0 or more")
+
+
+def pixels(*transforms: Callable[..., Any]) -> v2.Compose:
+    """An image of PIL -> bytes [3, height, width], and what the transforms make of them."""
+    return v2.Compose([v2.PILToTensor(), *transforms])
+
+
+def batches(images: Images, batch_size: int, workers: int, share: Share) -> Iterator[Batch]:
+    """Endless passes over a rank's share of the images, each in a new order.
+
+    Raises:
+        ModelError: at the call: there is not one whole batch; later: an image is broken.
+    """
+    order = rows(len(images.files), batch_size, share, "image")
+    places = count(share.rank, share.ranks)  # no two ranks have one in common
+    return load(images, ([(next(places), index) for index in row] for row in order), workers)
+
+
+def load(items: Dataset, order: Iterable[Sequence[Any]], workers: int) -> Iterator[Batch]:
+    """The items of each row of keys as a batch, pinned where a GPU will read it; with 0 workers made in this process.
+
+    Workers start at the call and live until `order` ends.
+
+    Raises:
+        ModelError: as batches are taken: one has a Broken item.
+    """
+    settings = {}
+    if workers:
+        # Forking a process whose threads may hold locks can hang; this server forks, and has imported all before.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([type(items).__module__])
+        settings = {"multiprocessing_context": context}
+    loader = DataLoader(
+        items,
+        batch_sampler=order,
+        num_workers=workers,
+        collate_fn=_gathered,
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator(),  # or a seed for workers, which use none, would be drawn from torch's own
+        **settings,
+    )
+    return _sound(iter(loader))
+
+
+def _gathered(items: list[Any]) -> Any:
+    return next((item for item in items if isinstance(item, Broken)), None) or default_collate(items)
+
+
+def _sound(loaded: Iterator[Any]) -> Iterator[Batch]:
+    broken = None
+    for batch in loaded:
+        if isinstance(batch, Broken):
+            broken = batch
+            break
+        yield tuple(batch) if isinstance(batch, list) else batch  # which the loader makes of tuples
+    del loaded  # ends the workers: held by a traceback, they would be collected late, and then take seconds to end
+    if broken:
+        raise ModelError(broken.message)
