@@ -74,6 +74,9 @@ def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[tuple[tuple[Gpu, ...], str
     """The GPUs of each task of a job, and why it cannot run."""
     if job.placement.devices == "none":
         yield (), None
+    elif gpus and job.placement.devices == "progression":
+        for number in range(1, len(gpus) + 1):
+            yield tuple(gpus[:number]), "several GPUs in one task: not in this version" if number > 1 else None
     elif gpus:
         yield from (((gpu,), None) for gpu in gpus)
     elif job.placement.cpu_allowed:
@@ -100,8 +103,12 @@ def task_environ(job: Job, gpus: Sequence[Gpu], environ: Mapping[str, str]) -> d
 
 
 def waves(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Tasks that run side by side: a job's in one repeat."""
-    grouped = itertools.groupby(tasks, key=lambda t: (t.repeat, t.job.name))
+    """Tasks that run side by side: a job's in one repeat; of a progression each is alone."""
+
+    def wave(task: Task) -> tuple[int, str, int]:
+        return task.repeat, task.job.name, len(task.gpus) if task.job.placement.devices == "progression" else 0
+
+    grouped = itertools.groupby(tasks, key=wave)
     return [list(group) for _, group in grouped]
 
 

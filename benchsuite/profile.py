@@ -204,8 +204,8 @@ def _job(name: str, fields: Mapping[str, Any], at: str) -> Job:
 
 def _checked(job: Job, at: str) -> Job:
     place = job.placement
-    if place.devices in ("progression", "all") or place.nodes != 1 or place.copies != 1 or place.share != "timeslice":
-        supported = "only per_gpu, per_gpu_or_cpu and cpu are supported by this version"
+    if place.devices == "all" or place.nodes != 1 or place.copies != 1 or place.share != "timeslice":
+        supported = "only per_gpu, per_gpu_or_cpu, gpu_progression and cpu are supported by this version"
         raise ProfileError(f"{at}: field 'placement': {supported}")
     _check_times(job, at)
     commands = [[job.prepare or "-"]] if isinstance(job.prepare, str) else job.prepare
