@@ -240,7 +240,7 @@ def batches_of(params: Params, share: Share) -> Iterator[dict[str, Tensor]]:
     most = int(buckets(longest).bincount().max())
     if share.data and most < params.batch_size:
         few = f"has up to {most:,} pairs of similar length for a batch of {params.batch_size:,}"
-        remedy = f"give a batch_size of at most {most}, or bring a larger data set"
+        remedy = f"give batch_size of at most {most}, or bring a larger data set"
         raise ModelError(f"data set '{share.data.name}' {few}; {remedy}")
 
     def endless() -> Iterator[dict[str, Tensor]]:

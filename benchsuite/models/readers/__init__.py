@@ -37,7 +37,7 @@ def check_room(data: DataFolder, found: int, what: str, parameter: str, room: in
     """Raises ModelError: the data set has more of something, such as words, than the model's parameter gives room."""
     if found > room:
         few = f"{found:,} {what}, over {parameter} {room:,}"
-        raise ModelError(f"data set '{data.name}' has {few}; give a {parameter} of at least {found}")
+        raise ModelError(f"data set '{data.name}' has {few}; give {parameter} of at least {found}")
 
 
 def pinned(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -59,10 +59,10 @@ def rows(count: int, batch_size: int, share: Share, item: str, parameter: str = 
     each = count // share.ranks
     name = share.data.name if share.data else "generated"
     if not count:
-        raise ModelError(f"data set '{name}' holds no {item}")
+        raise ModelError(f"data set '{name}' holds no {item}; bring a larger data set")
     if each < batch_size:
         shared = f" for each of {share.ranks} ranks" if share.ranks > 1 else ""
-        remedy = f"give a {parameter} of at most {each}, or bring a larger data set"
+        remedy = f"give {parameter} of at most {each}, or bring a larger data set"
         raise ModelError(
             f"data set '{name}': {parameter} {batch_size:,} is over its {each:,} {item}s{shared}; {remedy}"
         )

@@ -15,7 +15,7 @@ from benchsuite.models.readers import check_room, malformed, place
 from benchsuite.tasks import DataFolder
 
 HEADER = "userId,movieId,rating,timestamp\n"
-COLUMNS = np.dtype([("user", np.int32), ("movie", np.int32), ("rating", np.float32), ("time", np.int64)])
+COLUMNS = np.dtype([("user", np.uint32), ("movie", np.uint32), ("rating", np.float32), ("time", np.int64)])
 LINES = 1 << 18  # that many are read at a time, so that only two columns of the whole are ever held
 
 
@@ -31,10 +31,12 @@ def interactions(data: DataFolder, users: int, items: int) -> tuple[Tensor, Tens
     parts = list(_parts(data, path))
     found = []
     for column, what, parameter, room in (("user", "users", "users", users), ("movie", "movies", "items", items)):
-        ids = [part[column] for part in parts] or [np.empty(0, np.int32)]
-        known = np.unique(np.concatenate(ids))
+        ids = np.concatenate([part[column] for part in parts] or [np.empty(0, np.uint32)])
+        known = np.unique(ids)
         check_room(data, len(known), what, parameter, room)
-        found.append(torch.from_numpy(np.concatenate([np.searchsorted(known, some).astype(np.int32) for some in ids])))
+        numbers = np.zeros(int(known.max(initial=0)) + 1, np.int32)
+        numbers[known] = np.arange(len(known))
+        found.append(torch.from_numpy(numbers[ids]))
     return found[0], found[1]
 
 
