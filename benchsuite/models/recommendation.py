@@ -1,10 +1,10 @@
 """Recommendation: neural collaborative filtering (NeuMF).
 
 Application: recommendation, after the reference of MLPerf 0.5: a product of embeddings beside a perceptron, joined by
-one output. Paper: He et al., "Neural Collaborative Filtering" (2017). Data set: generated interactions of MovieLens
-20M's size and skew (138,493 users, 26,744 items). Each is followed by `negatives` examples of the same user with items
-drawn in the step, uniformly and, as in the reference, without a look at what the user knows. An item is one example,
-positive or negative.
+one output. Paper: He et al., "Neural Collaborative Filtering" (2017). Data set: with `data`, the interactions of
+MovieLens 20M, in a new random order each pass; else generated ones of their size and skew (138,493 users, 26,744
+items). Each is followed by `negatives` examples of the same user with items drawn in the step, uniformly and, as in the
+reference, without a look at what the user knows. An item is one example, positive or negative.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 from benchsuite.errors import ModelError
-from benchsuite.models import Optimiser, Positive, Share, Workload, fusible, on_tensors, seeded, supervised, zipf
+from benchsuite.models import Optimiser, Positive, Share, Workload, fusible, seeded, supervised, zipf
+from benchsuite.models.readers import pinned, ratings, rows
 
+READS = ("ratings",)
 SMALL: dict[str, object] = {"batch_size": 16, "users": 50, "items": 40, "factors": 4, "layers": (8, 4)}
 
-POSITIVES = 1 << 20  # interactions held in memory
+POSITIVES = 1 << 20  # generated interactions
 
 
 @dataclass(frozen=True)
@@ -73,20 +75,41 @@ def interactions(params: Params, share: Share) -> tuple[Tensor, Tensor]:
     return users, torch.randperm(params.items, generator=names)[items]
 
 
-def batches_of(params: Params, share: Share) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Users, items and labels, each [batch_size]: a window over the stream of examples, 1 + `negatives` a positive."""
-    known_users, known_items = interactions(params, share)
-    draws = seeded(share.seed, 2 + 2 * share.rank)
-    group, pin = 1 + params.negatives, torch.cuda.is_available()
+def cycled(batch_size: int) -> Iterator[Tensor]:
+    """Endless: the next `batch_size` of the generated interactions, in their order."""
     first = 0
     while True:
-        place = torch.arange(first, first + params.batch_size)
-        positive = place % group == 0
-        known = place // group % POSITIVES
-        drawn = torch.randint(params.items, (params.batch_size,), generator=draws)
-        batch = (known_users[known], torch.where(positive, known_items[known], drawn), positive.float())
-        yield on_tensors(torch.Tensor.pin_memory, batch) if pin else batch
-        first = (first + params.batch_size) % (group * POSITIVES)
+        yield torch.arange(first, first + batch_size) % POSITIVES
+        first = (first + batch_size) % POSITIVES
+
+
+def batches_of(params: Params, share: Share) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Users, items and labels, each [batch_size]: a window over the stream of examples, 1 + `negatives` a positive.
+
+    The last batches of a pass over a data set may be short.
+
+    Raises:
+        ModelError: the data set cannot be read, is smaller than a batch, or has more users or items.
+    """
+    if share.data is None:
+        return pinned(examples(params, share, interactions(params, share), cycled(params.batch_size)))
+    known = ratings.interactions(share.data, params.users, params.items)
+    order = rows(len(known[0]), params.batch_size, share, "interaction")
+    return pinned(examples(params, share, known, map(torch.tensor, order)))
+
+
+def examples(
+    params: Params, share: Share, known: tuple[Tensor, Tensor], order: Iterator[Tensor]
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The batches of known interactions; `order` gives the rows of as many as make `1 + negatives` batches."""
+    draws = seeded(share.seed, 2 + 2 * share.rank)
+    group = 1 + params.negatives
+    for positives in order:
+        users, items = (column[positives].long() for column in known)
+        for place in torch.arange(group * len(positives)).split(params.batch_size):
+            positive, row = place % group == 0, place // group
+            drawn = torch.randint(params.items, (len(place),), generator=draws)
+            yield users[row], torch.where(positive, items[row], drawn), positive.float()
 
 
 def build(params: Params) -> Workload:

@@ -2,7 +2,8 @@
 
 Application: time series, after the `time_sequence_prediction` example of PyTorch: two cells of 51 units and a linear
 layer, stepped one by one over the series. Paper: Hochreiter and Schmidhuber, "Long Short-Term Memory" (1997). Data set:
-generated; `samples` sines of period 40 pi with random phases, all of them in every batch. An item is one sequence.
+with `data`, the first `length` points of the series of time_series, `samples` of them a batch; else `samples` sines of
+period 40 pi with random phases, all of them in every batch. An item is one sequence.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 from benchsuite.models import Optimiser, Positive, Share, Workload, forever, fusible, supervised
+from benchsuite.models.readers import pinned, rows, series
 
+READS = ("series",)
 SMALL: dict[str, object] = {"samples": 3, "length": 8}
 
 HIDDEN = 51
@@ -49,19 +52,32 @@ class Sequence(nn.Module):  # type: ignore[misc]
         return torch.cat(outputs, dim=1)
 
 
-def build(params: Params) -> Workload:
+def shifted(waves: Tensor) -> tuple[Tensor, Tensor]:
+    """Waves [waves, length] -> inputs and targets, each [waves, length - 1]: a wave, and the same one step later."""
+    return waves[:, :-1].contiguous(), waves[:, 1:].contiguous()
+
+
+def batches_of(params: Params, share: Share) -> Iterator[tuple[Tensor, Tensor]]:
+    """Inputs and targets, each [samples, length - 1]; the last batch of a pass over a data set may be short.
+
+    Raises:
+        ModelError: the data set cannot be read, or has fewer or shorter series.
+    """
+
     def make(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Inputs and targets, each [samples, length - 1]: a wave and the same wave one step later."""
         phase = torch.randint(-4 * STRETCH, 4 * STRETCH, (params.samples, 1), generator=generator)
-        waves = torch.sin((torch.arange(params.length) + phase) / STRETCH)
-        return waves[:, :-1].contiguous(), waves[:, 1:].contiguous()
+        return shifted(torch.sin((torch.arange(params.length) + phase) / STRETCH))
 
-    def batches(share: Share) -> Iterator[tuple[Tensor, Tensor]]:
+    if share.data is None:
         return forever(make, share, distinct=1)
+    waves = series.waves(share.data, params.length)
+    return pinned(shifted(waves[of]) for of in rows(len(waves), params.samples, share, "wave", "samples"))
 
+
+def build(params: Params) -> Workload:
     return supervised(
         unit="sequence",
-        batches=batches,
+        batches=lambda share: batches_of(params, share),
         items=lambda batch: len(batch[0]),
         net=Sequence(),
         inputs=lambda batch: (batch[0],),

@@ -2,29 +2,33 @@
 
 Application: machine translation, after the GNMT of MLPerf 0.6: `nlayers` layers each, the encoder's first in both
 directions, residual sums, normalised additive attention, one embedding for both languages. Paper: Wu et al., "Google's
-Neural Machine Translation System" (2016). Data set: generated pairs of sentences as long and as frequent in their words
-as those of WMT16 English-German in a shared vocabulary; batches hold pairs of similar length. An item is one pair.
+Neural Machine Translation System" (2016). Data set: with `data`, the pairs of WMT16 English-German in a shared
+vocabulary of up to `max_length` units; else generated pairs as long and as frequent in their words. Batches hold pairs
+of similar length, and all `batch_size` of them. An item is one pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
 from torch.nn.utils.rnn import pad_sequence
 
 from benchsuite.errors import ModelError
-from benchsuite.models import Batch, Optimiser, Positive, Share, Workload, fusible, on_tensors, seeded, supervised, zipf
+from benchsuite.models import Batch, Optimiser, Positive, Share, Workload, fusible, seeded, supervised, zipf
+from benchsuite.models.readers import bpe_ids, pinned
 
+READS = ("bpe_ids",)
 SMALL: dict[str, object] = {"batch_size": 3, "vocabulary": 60, "hidden": 16, "max_length": 12}
 
 PAD, BEGIN, END = range(3)
 SPECIALS = 3
-BATCHES = 64  # that many batches of pairs are held in memory
+BATCHES = 64  # that many batches of pairs are generated
 BUCKETS = 5
 
 
@@ -193,33 +197,63 @@ def sentences(params: Params, generator: torch.Generator) -> tuple[list[Tensor],
     return [torch.cat((s, end)) for s in words[0]], [torch.cat((begin, t, end)) for t in words[1]]
 
 
+def pairs_of(
+    params: Params, share: Share, generator: torch.Generator
+) -> tuple[Sequence[Tensor], Sequence[Tensor], Tensor]:
+    """Sources with END, targets between BEGIN and END, and the words of each pair's longer side with END [pairs].
+
+    Units of a data set keep their numbers, but for its own special ones, which come as SPECIALS, a word like others.
+    """
+    if share.data is None:
+        sources, targets = sentences(params, generator)
+        return sources, targets, torch.tensor([max(len(s), len(t) - 1) for s, t in zip(sources, targets, strict=True)])
+    known = bpe_ids.pairs(share, params.max_length, params.vocabulary, unknown=SPECIALS)
+    longest = torch.from_numpy(np.maximum(known[0].lengths, known[1].lengths) + 1)
+    return replace(known[0], after=(END,)), replace(known[1], before=(BEGIN,), after=(END,)), longest
+
+
+def buckets(lengths: Tensor) -> Tensor:
+    """In which of BUCKETS ranges each length lies."""
+    return (lengths - 1) * BUCKETS // int(lengths.max())
+
+
 def bucketed(lengths: Tensor, batch_size: int, generator: torch.Generator) -> list[Tensor]:
     """The rows of each batch of one pass, in random order: all of a batch lie in one of BUCKETS ranges of length.
 
     What is left over in a bucket is left out of this pass.
     """
     shuffled = torch.randperm(len(lengths), generator=generator)
-    bucket = (lengths[shuffled] - 1) * BUCKETS // int(lengths.max())
+    bucket = buckets(lengths[shuffled])
     batches = [rows for b in range(BUCKETS) for rows in shuffled[bucket == b].split(batch_size)]
     whole = [rows for rows in batches if len(rows) == batch_size]
     return [whole[i] for i in torch.randperm(len(whole), generator=generator).tolist()]
 
 
 def batches_of(params: Params, share: Share) -> Iterator[dict[str, Tensor]]:
-    """Source and target [pairs, words], padded to the longest of the batch, and the source's lengths [pairs]."""
+    """Source and target [pairs, words], padded to the longest of the batch, and the source's lengths [pairs].
+
+    Raises:
+        ModelError: the data set cannot be read, or has no `batch_size` pairs of similar length.
+    """
     generator = seeded(share.seed, share.rank)
-    sources, targets = sentences(params, generator)
-    longest = torch.tensor([max(len(s), len(t) - 1) for s, t in zip(sources, targets, strict=True)])
-    pin = torch.cuda.is_available()
-    while True:
-        for rows in bucketed(longest, params.batch_size, generator):
-            source, target = ([side[row] for row in rows.tolist()] for side in (sources, targets))
-            batch = {
-                "source": pad_sequence(source, batch_first=True, padding_value=PAD),
-                "lengths": torch.tensor([len(sentence) for sentence in source]),
-                "target": pad_sequence(target, batch_first=True, padding_value=PAD),
-            }
-            yield on_tensors(torch.Tensor.pin_memory, batch) if pin else batch
+    sources, targets, longest = pairs_of(params, share, generator)
+    most = int(buckets(longest).bincount().max())
+    if share.data and most < params.batch_size:
+        few = f"has up to {most:,} pairs of similar length for a batch of {params.batch_size:,}"
+        remedy = f"give batch_size of at most {most}, or bring a larger data set"
+        raise ModelError(f"data set '{share.data.name}' {few}; {remedy}")
+
+    def endless() -> Iterator[dict[str, Tensor]]:
+        while True:
+            for rows in bucketed(longest, params.batch_size, generator):
+                source, target = ([side[row] for row in rows.tolist()] for side in (sources, targets))
+                yield {
+                    "source": pad_sequence(source, batch_first=True, padding_value=PAD),
+                    "lengths": torch.tensor([len(sentence) for sentence in source]),
+                    "target": pad_sequence(target, batch_first=True, padding_value=PAD),
+                }
+
+    return pinned(endless())
 
 
 def build(params: Params) -> Workload:

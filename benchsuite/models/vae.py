@@ -1,23 +1,27 @@
 """Variational auto-encoder of digits: two small fully connected nets.
 
 Application: generative modelling, after the `vae` example of PyTorch: 784 pixels to 400 units to 20 latent dimensions
-and back. Paper: Kingma and Welling, "Auto-Encoding Variational Bayes" (2013). Data set: generated images of MNIST's
-shape, held in memory. An item is one image.
+and back. Paper: Kingma and Welling, "Auto-Encoding Variational Bayes" (2013). Data set: with `data`, MNIST's training
+images; else generated ones of their shape. Either is held in memory. An item is one image.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
-from benchsuite.models import Optimiser, Positive, Workload, forever, fusible, supervised
+from benchsuite.models import Optimiser, Positive, Share, Workload, forever, fusible, supervised
+from benchsuite.models.readers import idx, pinned, rows
 
+READS = ("idx",)
 SMALL: dict[str, object] = {"batch_size": 4}
 
-PIXELS, HIDDEN, LATENT = 784, 400, 20
+SIDE, HIDDEN, LATENT = 28, 400, 20
+PIXELS = SIDE * SIDE
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,26 @@ def loss(outputs: tuple[Tensor, Tensor, Tensor], images: Tensor) -> Tensor:
     return (reconstruction + divergence) / len(images)
 
 
-def build(params: Params) -> Workload:
-    def make(generator: torch.Generator) -> Tensor:
-        return torch.rand(params.batch_size, 1, 28, 28, generator=generator)
+def batches_of(params: Params, share: Share) -> Iterator[Tensor]:
+    """Images [batch_size, 1, 28, 28], from 0 to 1; the last batch of a pass over a data set may be short.
 
+    Raises:
+        ModelError: the data set cannot be read, or is smaller than a batch.
+    """
+
+    def make(generator: torch.Generator) -> Tensor:
+        return torch.rand(params.batch_size, 1, SIDE, SIDE, generator=generator)
+
+    if share.data is None:
+        return forever(make, share)
+    images = idx.images(share.data, SIDE, SIDE).unsqueeze(1)
+    return pinned(images[of].float() / 255 for of in rows(len(images), params.batch_size, share, "image"))
+
+
+def build(params: Params) -> Workload:
     return supervised(
         unit="image",
-        batches=lambda share: forever(make, share),
+        batches=lambda share: batches_of(params, share),
         items=len,
         net=Vae(),
         inputs=lambda images: (images,),

@@ -1,9 +1,10 @@
 """Word language model: a two-layer LSTM or GRU predicts the next word.
 
 Application: language modelling, after the `word_language_model` example of PyTorch. Paper: Mikolov et al., "Recurrent
-Neural Network Based Language Model" (2010). Data set: generated text of WikiText-2's vocabulary (33,278 words, as
-frequent as Zipf and Mandelbrot have it), cut into `batch_size` streams that are read side by side; the hidden state
-passes from step to step. An item is one sequence of `bptt` words, of which a step trains `batch_size`.
+Neural Network Based Language Model" (2010). Data set: with `data`, the training text of WikiText-2;
+else generated text of its vocabulary (33,278 words, as frequent as Zipf and Mandelbrot have it). It is cut into
+`batch_size` streams that are read side by side; the hidden state passes from step to step. An item is one sequence of
+`bptt` words, of which a step trains `batch_size`; what is left of the streams below `bptt` words is not read.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from torch import Tensor, nn, optim
 
 from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Carry, Nets, Optimiser, Positive, Share, Update, Workload, forever, fusible, zipf
+from benchsuite.models.readers import tokens
 
+READS = ("tokens",)
 SMALL: dict[str, object] = {"batch_size": 3, "bptt": 5, "vocabulary": 50, "emsize": 8, "nhid": 8}
 
-WINDOWS = 64  # steps until the text begins anew
+WINDOWS = 64  # steps until generated text begins anew
 
 
 @dataclass(frozen=True)
@@ -79,16 +82,36 @@ def loss(nets: Nets, batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
     return F.cross_entropy(logits.flatten(0, 1), following.flatten()), state
 
 
+def windows(streams: Tensor, bptt: int) -> tuple[Tensor, Tensor]:
+    """Streams [streams, words] -> words and the words that follow them, each [windows, streams, bptt]."""
+    count = (streams.shape[1] - 1) // bptt
+    cut = [streams[:, first : first + count * bptt] for first in (0, 1)]
+    words, following = (part.unflatten(1, (count, bptt)).transpose(0, 1).contiguous() for part in cut)
+    return words, following
+
+
 def batches_of(params: Params, share: Share) -> Iterator[tuple[Tensor, Tensor]]:
-    """Words and the words that follow them, each [batch_size, bptt]; each batch goes on where the last one ended."""
+    """Words and the words that follow them, each [batch_size, bptt].
+
+    Each batch goes on where the last one ended, until the text begins anew.
+
+    Raises:
+        ModelError: the data set cannot be read, or is too small or too rich in words.
+    """
 
     def make(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        streams = zipf((params.batch_size, WINDOWS * params.bptt + 1), params.vocabulary, generator)
-        cut = [streams[:, first : first + WINDOWS * params.bptt] for first in (0, 1)]
-        words, following = (part.unflatten(1, (WINDOWS, params.bptt)).transpose(0, 1).contiguous() for part in cut)
-        return words, following
+        shape = (params.batch_size, WINDOWS * params.bptt + 1)
+        return windows(zipf(shape, params.vocabulary, generator), params.bptt)
 
-    for text in forever(make, share, distinct=1):
+    if share.data is not None:
+        read = windows(tokens.streams(share, params.batch_size, params.bptt, params.vocabulary), params.bptt)
+        return in_order(forever(lambda generator: read, share, distinct=1))
+    return in_order(forever(make, share, distinct=1))
+
+
+def in_order(texts: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The windows of one text after another."""
+    for text in texts:
         yield from zip(*text, strict=True)
 
 

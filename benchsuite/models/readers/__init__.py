@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from benchsuite.errors import ModelError
-from benchsuite.models import Share, seeded
+from benchsuite.errors import ModelError, one_line
+from benchsuite.models import Batch, Share, on_tensors, seeded
 from benchsuite.tasks import DataFolder
 
 
@@ -27,8 +27,28 @@ def place(data: DataFolder, role: str) -> Path:
     return Path(data.path, data.layout[role])
 
 
-def rows(count: int, batch_size: int, share: Share, item: str) -> Iterator[list[int]]:
-    """Endless: which of `count` items make each batch of this rank.
+def malformed(data: DataFolder, path: Path, what: str) -> ModelError:
+    """The error of a file that is complete but makes no sense; `what` may quote it."""
+    remedy = f"see whether it was changed with benchsuite prepare {data.name} --verify, or bring it anew"
+    return ModelError(f"data set '{data.name}': {path}: {one_line(what)}; {remedy}")
+
+
+def check_room(data: DataFolder, found: int, what: str, parameter: str, room: int) -> None:
+    """Raises ModelError: the data set has more of something, such as words, than the model's parameter gives room."""
+    if found > room:
+        few = f"{found:,} {what}, over {parameter} {room:,}"
+        raise ModelError(f"data set '{data.name}' has {few}; give {parameter} of at least {found}")
+
+
+def pinned(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, in pinned memory where a GPU will read them."""
+    if not torch.cuda.is_available():
+        return batches
+    return (on_tensors(torch.Tensor.pin_memory, batch) for batch in batches)
+
+
+def rows(count: int, batch_size: int, share: Share, item: str, parameter: str = "batch_size") -> Iterator[list[int]]:
+    """Endless: which of `count` items make each batch of this rank; `parameter` is what the model calls `batch_size`.
 
     Each pass is a new order, which all ranks draw alike and take in turns, the same number each; the last batch of a
     pass may be short.
@@ -39,11 +59,13 @@ def rows(count: int, batch_size: int, share: Share, item: str) -> Iterator[list[
     each = count // share.ranks
     name = share.data.name if share.data else "generated"
     if not count:
-        raise ModelError(f"data set '{name}' holds no {item}")
+        raise ModelError(f"data set '{name}' holds no {item}; bring a larger data set")
     if each < batch_size:
         shared = f" for each of {share.ranks} ranks" if share.ranks > 1 else ""
-        remedy = f"give a batch_size of at most {each:,}, or bring a larger data set"
-        raise ModelError(f"data set '{name}': batch_size {batch_size:,} is over its {each:,} {item}s{shared}; {remedy}")
+        remedy = f"give {parameter} of at most {each}, or bring a larger data set"
+        raise ModelError(
+            f"data set '{name}': {parameter} {batch_size:,} is over its {each:,} {item}s{shared}; {remedy}"
+        )
     return _passes(count, each, batch_size, share)
 
 
