@@ -44,6 +44,8 @@ top() {
     case $path in */benchsuite/shell) path=${path%/benchsuite/shell} ;; esac
     while [[ $path == *.slice || $path == *.scope || $path == *.service ]]; do path=${path%/*}; done
     path=$mount${path%/}
+    # Version 2 allows no limits below a group with processes, but for the root: then beside our own.
+    if [ "$1" = unified ] && [ -e "$path/cgroup.type" ] && [ -n "$(cat "$path/cgroup.procs")" ]; then path=${path%/*}; fi
     [ -d "$path" ] && echo "$path"
 }
 

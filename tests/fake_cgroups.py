@@ -136,7 +136,8 @@ def own_ground() -> Iterator[Group]:
     if os.getuid():
         pytest.skip("control groups are made for real by root only")
     bases, _ = fence._bases(own())
-    places = {name: bases[name].below(f"test-{os.getpid()}-{next(_numbers)}") for name in NAMES if name in bases}
+    mine = f"test-{os.getpid()}-{next(_numbers)}"  # of version 2 controllers it is one folder
+    places = {name: bases[name].below(mine) for name in NAMES if name in bases}
     ground = Group(places)
     try:
         ground.create()

@@ -167,6 +167,7 @@ def test_all_that_a_card_tells_is_read_in_its_unit(fake: Any) -> None:
 
 def test_a_hanging_card_holds_up_neither_the_others_nor_the_end(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "STOP_LIMIT_S", 0.3)
+    monkeypatch.setattr(nvml, "_turns", nvml.Turns(limit_s=0.1))
     fake(card(0, nvmlDeviceGetPowerUsage={"sleep_s": 30}), card(1))
     monitor = Monitor(nvml.gpus()[0], every_s=0.01, stuck_s=0.3)
     monitor.start()

@@ -234,6 +234,7 @@ def test_a_program_with_brackets_in_its_name_is_read_right(tmp_path: Path) -> No
     try:
         while not Path(f"/proc/{child.pid}/comm").read_text().startswith("a)"):
             time.sleep(0.005)
+        time.sleep(0.2)  # until it has grown to its size
         found = look(child.pid)
         assert found
         assert found.rss_bytes == pytest.approx(psutil.Process(child.pid).memory_info().rss, rel=0.5)

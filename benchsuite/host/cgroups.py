@@ -110,8 +110,13 @@ def enable(folder: Path, controllers: Collection[str]) -> dict[str, str]:
     What is enabled stays enabled: others may have come to rely on it.
     """
     file, why_not = folder / "cgroup.subtree_control", {}
+    # Of a group with processes the kernel would take some controllers, and then make the groups below it unusable.
+    held = (folder / "cgroup.type").exists() and cgroupfs.read(folder / "cgroup.procs")
     for name in sorted(controllers):
         if name in (cgroupfs.read(file) or "").split():
+            continue
+        if held:
+            why_not[name] = f"{folder} holds processes, and then cgroup v2 allows no limits below it"
             continue
         try:
             cgroupfs.write(file, f"+{name}")

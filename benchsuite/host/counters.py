@@ -52,8 +52,10 @@ def count(group: Group) -> Counters:
     memory, pids, unified = (group.places.get(name) for name in ("memory", "pids", UNIFIED))
     kills = peak = None
     if memory and memory.version == 2:
-        # Counts the kills in groups below it, too.
-        kills = cgroupfs.number(memory.folder / "memory.events", "oom_kill")
+        # Both count what happened in groups below it, too. Where a group is killed whole (memory.oom.group), `oom_kill`
+        # has its first victim twice.
+        kills = cgroupfs.number(memory.folder / "memory.events", "oom_group_kill")
+        kills = kills or cgroupfs.number(memory.folder / "memory.events", "oom_kill")
         peak = cgroupfs.number(memory.folder / "memory.peak")
     elif memory:
         # `memory.failcnt` is no sign of a kill: it may stay 0.

@@ -73,7 +73,7 @@ def classify(
 
     Args:
         printed: the last lines of the worker's stderr.
-        tenant: what the kernel counted: how many processes of its group it killed for want of memory.
+        tenant: what the kernel counted: how often it killed in the task's group for want of memory.
     """
     done = f"{len(seen.slices)} slices were finished"
     raised = seen.raised
@@ -83,7 +83,7 @@ def classify(
         return "ok", None
     if tenant and tenant.oom_kills and exit.ended == "exited":
         limit = f" of {tenant.memory_bytes / 2**30:.2f} GiB" if tenant.memory_bytes else ""
-        message = f"{tenant.oom_kills} of its processes were killed for want of memory in its group{limit}; {done}"
+        message = f"it was killed for want of memory in its group{limit}; {done}"
         return "oom", Failure(kind="oom", message=message, traceback=raised.traceback if raised else printed)
     if exit.ended == "timed_out":
         return "timeout", Failure(
