@@ -137,6 +137,7 @@ def _job_arguments(job: Job) -> Iterator[str]:
         "timeout_s",
         "precision",
         "compile",
+        "channels_last",
         "data",
         "page_cache",
     ):

@@ -45,7 +45,8 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `max_count` counts items, `max_steps` steps; the run ends when that *and* `min_time_s` are reached, or at
     `max_time_s`. `timeout_s` bounds the whole process, start and warm-up included. The last loss must lie in
     `loss_band`. `page_cache` is how the data set's files shall lie in the kernel's page cache when the job's tasks
-    start: emptied of them, filled with them, or as it is.
+    start: emptied of them, filled with them, or as it is. `channels_last` lays out images and the weights of
+    convolutions channel by channel, which tensor cores like.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=100)]
@@ -61,6 +62,7 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     loss_band: tuple[float, float] | None = None
     precision: Precision = "fp32"
     compile: Compile = "none"
+    channels_last: bool = False
     data: str | None = None
     page_cache: PageCache = "any"
     prepare: str | tuple[tuple[str, ...], ...] = ()

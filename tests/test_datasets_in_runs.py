@@ -39,7 +39,7 @@ def test_what_was_read_is_in_the_result_and_in_the_report(tmp_path: Path, root: 
     assert found["b"].data.version is None
     report = benchsuite("report", "out", cwd=tmp_path).stdout
     told = " ".join(report.split())
-    assert "synthetic small time_series 1, page cache " in told
+    assert "time_series 1 (synthetic small, page cache " in told
     assert "generated in memory" in told
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_shared_memory_too_small_for_loaders_is_bad(
 def test_a_full_disk_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"total": GIB, "free": 100 << 20})
     monkeypatch.setattr(host.shutil, "disk_usage", lambda path: usage)
-    found = next(f for f in host.disk_findings(tmp_path / "none", tmp_path / "out") if f.about == "disk")
+    found = next(f for f in host.disk_findings(tmp_path / "out") if f.about == "disk")
     assert found.state == "bad"
     assert "BENCHSUITE_OUT" in (found.remedy or "")
 
@@ -140,6 +141,25 @@ def test_a_torch_that_breaks_or_hangs_is_a_finding(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(gpus, "TORCH_LIMIT_S", 1)
     (slow,) = gpus.torch_findings([], {})
     assert (slow.state, "did not answer within 1 s" in slow.text) == ("bad", True)
+
+
+def test_data_sets_are_found_ready_missing_or_damaged_with_the_command_for_each(tmp_path: Path) -> None:
+    folder = tmp_path / "my data"
+    (missing,) = host.data_findings(folder)
+    assert (missing.state, "no folder" in missing.text) == ("note", True)
+    done = benchsuite("prepare", "mnist", "bsds500", "-d", str(folder), "--synthetic", "--size", "small", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (file,) = folder.rglob("train-images*")
+    os.truncate(file, 10)
+    ready, absent, damaged = host.data_findings(folder)
+    assert ready.state == "ok"
+    assert "1 of 7 data sets of the standard profile are ready" in ready.text
+    assert "bsds500 (synthetic, small, 90 files)" in ready.text
+    assert absent.state == "note"
+    assert "missing: fake_imagenet, wmt16, wikitext2, coco, ml20m" in absent.text
+    assert damaged.state == "bad"
+    assert "mnist is damaged" in damaged.text
+    assert damaged.remedy == f"benchsuite prepare mnist -d '{folder}' --synthetic --size small"
 
 
 def test_the_command_says_each_finding_and_its_remedy(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_what_stands_beside_a_score(tmp_path: Path) -> None:
     # Windows of 9 s that start 1 s apart share 8 s.
     assert summary.overlap == pytest.approx(8 / 9)
     assert summary.isolation == {"CPU none, memory none (not fenced)": 2, "CPU cpuset, memory max (cgroup v2)": 1}
-    held = "real cifar10 1, page cache cold"
+    held = "cifar10 1 (real, page cache cold)"
     assert summary.data == {"generated in memory": 1, held: 1, "not recorded": 1}
     assert (summary.gpus_used, summary.gpus_present) == (2, 2)
     assert summary.profile is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from itertools import islice
 from typing import Any
 
@@ -14,10 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
+from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Carry, Nets, Optimiser, Share, Update, Workload, polynome, supervised, vae
 from benchsuite.tasks import Precision
-from benchsuite.worker.device import open_device
+from benchsuite.worker.device import Cpu, open_device
 from benchsuite.worker.step import How, make_step, own_step_notes, read_compiled, set_precision
+from benchsuite.worker.warmup import WARM_UP_STEPS, warm_up
 
 pytestmark = pytest.mark.torch
 
@@ -227,6 +230,93 @@ def test_a_model_that_steps_by_itself_is_left_alone() -> None:
     assert own_step_notes(How(precision="bf16", compile="default")) == (
         "the model steps by itself, without precision bf16 and compile default",
     )
+
+
+def test_the_losses_of_a_model_that_steps_by_itself_are_seen() -> None:
+    losses: list[torch.Tensor] = []
+
+    def own_step(_: None) -> int:
+        losses[:] = [torch.tensor(0.5)]
+        return 1
+
+    workload = Workload("frame", lambda share: iter(()), lambda batch: 0, step=own_step, losses=losses)
+    step = make_step(workload, How())
+    step.run(None)
+    assert [float(loss) for loss in step.losses] == [0.5]
+    assert own_step_notes(How(channels_last=True)) == ("the model steps by itself, without channels_last",)
+
+
+def test_channels_last_lays_out_images_and_convolutions_and_trains_alike() -> None:
+    seen: list[torch.Tensor] = []
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            seen.append(images)
+            return self.conv(images).mean((1, 2, 3))
+
+    def trained(channels_last: bool) -> Net:
+        torch.manual_seed(0)
+        net, images = Net(), torch.randn(2, 3, 8, 8)
+        workload = supervised(
+            unit="image",
+            batches=lambda share: iter(()),
+            items=len,
+            net=net,
+            inputs=lambda batch: (batch,),
+            loss=lambda output, batch: output.square().mean(),
+            optimiser=Optimiser(optim.SGD, {"lr": 0.1}),
+        )
+        step = make_step(workload, How(channels_last=channels_last))
+        for _ in range(3):
+            step.run(images)
+        return net
+
+    last, first = trained(True), trained(False)
+    assert seen[0].is_contiguous(memory_format=torch.channels_last) and not seen[0].is_contiguous()
+    assert last.conv.weight.is_contiguous(memory_format=torch.channels_last)
+    assert seen[-1].is_contiguous()
+    assert torch.allclose(last.conv.weight, first.conv.weight, atol=1e-6)
+
+
+def test_warm_up_in_fp16_lasts_until_the_loss_scale_fits() -> None:
+    """The loss is so large that the first scales overflow, and each overflow skips a step."""
+    net = nn.Linear(1, 1)
+    workload = supervised(
+        unit="example",
+        batches=lambda share: iter(()),
+        items=len,
+        net=net,
+        inputs=lambda batch: (batch,),
+        loss=lambda output, batch: output.float().square().mean() * 1e4,
+        optimiser=Optimiser(optim.SGD, {"lr": 1e-12}),
+    )
+    step = make_step(workload, How(precision="amp-fp16"))
+    warmed = warm_up(step, itertools.repeat(torch.ones(2, 1)), Cpu())
+    assert warmed.steps > WARM_UP_STEPS + 1
+    (scale,) = step.scales
+    settled = scale()
+    step.run(torch.ones(2, 1))
+    assert scale() == settled < 2**16
+    assert make_step(workload, How()).scales == ()
+
+
+def test_a_loss_that_no_scale_makes_fit_ends_the_warm_up() -> None:
+    net = nn.Linear(1, 1)
+    workload = supervised(
+        unit="example",
+        batches=lambda share: iter(()),
+        items=len,
+        net=net,
+        inputs=lambda batch: (batch,),
+        loss=lambda output, batch: (output.sum() * 1e30).square(),
+        optimiser=Optimiser(optim.SGD, {"lr": 0.1}),
+    )
+    with pytest.raises(ModelError, match="overflows after 30 steps"):
+        warm_up(make_step(workload, How(precision="amp-fp16")), itertools.repeat(torch.ones(2, 1)), Cpu())
 
 
 def test_data_without_a_model_is_counted() -> None:

@@ -35,7 +35,8 @@ def command(data: str | None, as_json: bool) -> int:
             host.fence_findings(tasks),
             host.cpu_findings(),
             host.memory_findings(tasks),
-            host.disk_findings(folder, results),
+            host.disk_findings(results),
+            host.data_findings(folder),
             host.extras_findings(),
         )
     )

@@ -113,6 +113,8 @@ def look(root: Path, data: DataSet, *, every_byte: Callable[[int], None] | None 
         return standing("incomplete", reason, ours=not any(place.iterdir()))
     try:
         marker = from_json((place / MARKER).read_bytes(), Marker)
+        if not marker.real and marker.size:  # what replaces it is of its kind
+            command += f"{' --synthetic' if data.about.sources else ''} --size {marker.size}"
         if marker.name != data.name or marker.version != data.about.version:
             return standing("damaged", f"{marker.name} version {marker.version} is there, not {data.about.version}")
         damage = marker.damage or _damage(place, marker, every_byte)

@@ -12,6 +12,8 @@ from pathlib import Path
 import msgspec
 
 from benchsuite import entries
+from benchsuite import profile as profiles
+from benchsuite.data import descriptor, store
 from benchsuite.doctor import Finding, bad, note, ok
 from benchsuite.host import cpus
 from benchsuite.launch.tenants import Fencing
@@ -92,8 +94,8 @@ def memory_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:
         yield ok("open files", "no limit" if soft == resource.RLIM_INFINITY else f"up to {soft}")
 
 
-def disk_findings(data: Path, results: Path) -> Iterator[Finding]:
-    """Room for results and data."""
+def disk_findings(results: Path) -> Iterator[Finding]:
+    """Room for results."""
     place = next(p for p in (results.resolve(), *results.resolve().parents) if p.exists())
     free_bytes = shutil.disk_usage(place).free
     text = f"{free_bytes / GIB:.1f} GiB free for results in {place}"
@@ -103,10 +105,29 @@ def disk_findings(data: Path, results: Path) -> Iterator[Finding]:
         yield bad("disk", f"{place} cannot be written to", "set BENCHSUITE_OUT to a folder of yours")
     else:
         yield ok("disk", text)
-    if data.is_dir():
-        yield ok("data", f"{data.resolve()}, {shutil.disk_usage(data).free / GIB:.1f} GiB free")
-    else:
-        yield ok("data", f"no folder {data}, and no job of this version needs any: models make their input in memory")
+
+
+def data_findings(folder: Path) -> Iterator[Finding]:
+    """The data sets that the standard profile reads, by their markers and the names and sizes of their files."""
+    wanted = list(dict.fromkeys(job.data for job in profiles.load("standard").jobs if job.data))
+    if not folder.is_dir():
+        remedy = f"mkdir -p {shlex.quote(str(folder))}, then benchsuite prepare --profile standard"
+        yield note("data", f"no folder {folder}: jobs that read data sets would fail", remedy)
+        return
+    found = [store.look(folder, descriptor.load(name)) for name in wanted]
+    ready = [f"{f.name} ({f.reason.partition(' files')[0]} files)" for f in found if f.prepared]
+    free = f"{shutil.disk_usage(folder).free / GIB:.1f} GiB free"
+    text = f"{len(ready)} of {len(wanted)} data sets of the standard profile are ready below {folder.resolve()}, {free}"
+    yield ok("data", f"{text}{': ' if ready else ''}{', '.join(ready)}")
+    missing = [f.name for f in found if f.state == "missing"]
+    if missing:
+        remedy = (
+            f"benchsuite prepare {' '.join(missing)} -d {shlex.quote(str(folder))}, with --synthetic to generate them"
+        )
+        yield note("data", f"missing: {', '.join(missing)}; jobs that read them would fail", remedy)
+    for one in found:
+        if one.state in ("incomplete", "damaged"):
+            yield bad("data", f"{one.name} is {one.state}: {one.reason}", one.command)
 
 
 def extras_findings() -> Iterator[Finding]:

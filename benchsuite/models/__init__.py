@@ -102,8 +102,8 @@ class Workload:
 
     `unit` says what an item is; `batches(share)` yields batches in host memory; `items(batch)` counts them without a
     sync. Then `modules` and `updates`, or, only where no loss fits (an episode of reinforcement learning), a `step` of
-    the model's own, which returns the items it processed and takes its device from its modules; or neither, where
-    loading the data is all there is.
+    the model's own, which returns the items it processed, takes its device from its modules and may leave its last
+    losses, on the device, in `losses`; or neither, where loading the data is all there is.
     """
 
     unit: str
@@ -113,6 +113,7 @@ class Workload:
     updates: tuple[Update, ...] = ()
     chain: Chain | None = None
     step: Callable[[Batch], int] | None = None
+    losses: list[Tensor] = field(default_factory=list)
 
 
 def supervised(

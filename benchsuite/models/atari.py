@@ -125,4 +125,5 @@ def build(params: Params) -> Workload:
         items=lambda batch: 0,
         modules={"player": player},
         step=lambda batch: ppo.round(),
+        losses=ppo.losses,
     )

@@ -45,6 +45,7 @@ def build(params: Params) -> Workload:
     environment.reset(seed=params.seed)
     policy = nn.Sequential(nn.Linear(4, 128), nn.Dropout(0.6), nn.ReLU(), nn.Linear(128, 2))
     optimiser = optim.Adam(policy.parameters(), lr=params.lr)
+    losses: list[Tensor] = []
 
     def episode(_: None) -> int:
         """One episode and one update (REINFORCE: the gradient of the log probability, times the return)."""
@@ -62,9 +63,11 @@ def build(params: Params) -> Workload:
             rewards.append(float(reward))
             over = terminated or truncated
         gains = returns(rewards, params.gamma).to(device)
+        loss = (-torch.stack(log_probabilities) * gains).sum()
         optimiser.zero_grad()
-        (-torch.stack(log_probabilities) * gains).sum().backward()
+        loss.backward()
         optimiser.step()
+        losses[:] = [loss.detach()]
         return len(rewards)
 
     return Workload(
@@ -73,4 +76,5 @@ def build(params: Params) -> Workload:
         items=lambda batch: 0,
         modules={"policy": policy},
         step=episode,
+        losses=losses,
     )

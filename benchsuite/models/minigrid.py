@@ -160,4 +160,5 @@ def build(params: Params) -> Workload:
         items=lambda batch: 0,
         modules={"agent": agent},
         step=lambda batch: ppo.round(),
+        losses=ppo.losses,
     )

@@ -185,7 +185,13 @@ def _asked(row: Row) -> Job:
 def workload(job: Job) -> str:
     """SHA-256 of what a job trains, as canonical JSON: equal where, and only where, throughputs may be compared."""
     what = {"model": job.model, "entry": job.entry, "params": job.params}
-    how = {"precision": job.precision, "compile": job.compile, "data": job.data, "page_cache": job.page_cache}
+    how = {
+        "precision": job.precision,
+        "compile": job.compile,
+        "channels_last": job.channels_last,
+        "data": job.data,
+        "page_cache": job.page_cache,
+    }
     text = json.dumps(msgspec.to_builtins({**what, **how}), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -243,7 +249,7 @@ def _data(result: Result) -> str:
     if data.version is None:
         return f"real ({data.name})" if data.real else "generated in memory"
     kind = "real" if data.real else f"synthetic {data.size}" if data.size else "synthetic"
-    return f"{kind} {data.name} {data.version}, page cache {_cache(data.cached)}"
+    return f"{data.name} {data.version} ({kind}, page cache {_cache(data.cached)})"
 
 
 def _cache(cached: float | None) -> str:

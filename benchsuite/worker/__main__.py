@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import itertools
 import os
 import random
-import re
 import select
 import signal
 import sys
@@ -23,17 +21,15 @@ import msgspec
 from benchsuite.errors import BenchError, ModelError
 from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, SliceClosed
 from benchsuite.models import Share, Workload
-from benchsuite.records import Phase, Slice, WarmUp
-from benchsuite.schema import finite
+from benchsuite.records import Phase, Slice
 from benchsuite.tasks import Task
 from benchsuite.worker.checks import Learning, check_band, check_precision
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.loop import timed_loop
+from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.step import How, Step, make_step, read_compiled, set_precision
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
-
-PROBE_STEPS, PROBE_S = 50, 2.0
-WARM_UP_STEPS = 5  # enough for lazy initialisation, autotuning, graph capture and a first loss scale
+from benchsuite.worker.warmup import loss_of, probe, warm_up
 
 
 def main(task_file: str) -> int:
@@ -44,44 +40,17 @@ def main(task_file: str) -> int:
     try:
         _run(assignment, events)
     except Exception as error:  # the one place where whatever a model raises becomes a result
-        oom = _no_device_memory(error)
+        oom = no_device_memory(error)
         kind = "model" if isinstance(error, BenchError) else type(error).__name__
         text = "".join(traceback.format_exception(error))
         print(text, file=sys.stderr, flush=True)
-        message = _clean(_needed(error, assignment.task) if oom else str(error).strip() or type(error).__name__)
+        message = _clean(needed(error, assignment.task) if oom else str(error).strip() or type(error).__name__)
         trace = _clean(text[-8000:])
         events.write(
             Raised(n=events.count, at_s=time.monotonic(), kind=kind, message=message, traceback=trace, oom=oom)
         )
         return 1
     return 0
-
-
-def _no_device_memory(error: Exception) -> bool:
-    """CUDA's own word that a device's memory does not suffice."""
-    kind = type(error)
-    return (kind.__module__ == "torch" and kind.__name__ == "OutOfMemoryError") or (
-        isinstance(error, RuntimeError) and ("CUDA out of memory" in str(error) or "CUDA error: out of" in str(error))
-    )
-
-
-def _needed(error: Exception, task: Task) -> str:
-    """What was needed and what there was, in one line, with the remedy."""
-    torch = sys.modules.get("torch")
-    asked = re.search(r"Tried to allocate ([0-9.]+ \w+)", str(error))
-    more = f"{asked[1]} more were needed" if asked else str(error).strip().splitlines()[0]
-    if torch is None or not torch.cuda.is_available():
-        return more
-    try:
-        free, total = torch.cuda.mem_get_info()
-        held = torch.cuda.memory_reserved()
-    except RuntimeError:  # a device that has met an error may not answer any more
-        return f"out of memory on the GPU: {more}"
-    gib = 2**30
-    there = f"{free / gib:.2f} GiB of {total / gib:.2f} GiB were free, and {held / gib:.2f} GiB held by this process"
-    size = task.job.params.get("batch_size")
-    remedy = f"; with batch_size {size}: give a smaller one, or --batch-size auto" if size else ""
-    return f"out of memory on the GPU: {more}, {there}{remedy}"
 
 
 def _clean(text: str) -> str:
@@ -95,26 +64,26 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
     device = open_device("cuda" if task.gpus else "cpu")
     set_precision(task.job.precision, device.name)
     workload = _build(module, task)
-    how = How(device.name, task.job.precision, task.job.compile)
+    how = How(device.name, task.job.precision, task.job.compile, task.job.channels_last)
     step = make_step(workload, how)
     learns = Learning(workload) if workload.modules else None
     precision = check_precision(how) if workload.modules else None
     batches = iter(workload.batches(Share(seed=_seed(task), data=assignment.data)))
-    warm_up = _warm_up(step, batches, device)
+    warmed = warm_up(step, batches, device)
     ready = Ready(
         n=events.count,
         at_s=time.monotonic(),
         unit=workload.unit,
         device=device.name,
         data=assignment.data.name if assignment.data else "generated in memory",
-        warm_up=warm_up,
+        warm_up=warmed,
         software=device.software(),
         precision=precision,
         notes=step.notes,
     )
     events.write(ready)
     if assignment.probe:
-        _probe(step, batches, device, events)
+        probe(step, batches, device, events)
         return
     control.wait_for_go()
     measuring = Measuring(task, device, step, events, control)
@@ -131,17 +100,6 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
         compiled=read_compiled() if task.job.compile != "none" and step.losses else None,
     )
     events.write(end)
-
-
-def _probe(step: Step, batches: Iterator[Any], device: Device, events: EventWriter) -> None:
-    """A few more steps, since batches may differ in length; what is asked is the memory that they take."""
-    began = time.monotonic()
-    for batch in itertools.islice(batches, PROBE_STEPS):
-        step.run(batch)
-        device.sync()
-        if time.monotonic() - began > PROBE_S:
-            break
-    events.write(End(n=events.count, at_s=time.monotonic(), stopped_by="probe", peak_memory=device.peak_memory()))
 
 
 def _die_with_parent() -> None:
@@ -175,30 +133,6 @@ def _build(module: ModuleType, task: Task) -> Workload:
     if not isinstance(workload, Workload):
         raise ModelError(f"{function} of {module.__name__} returned {type(workload).__name__}, not a Workload")
     return workload
-
-
-def _warm_up(step: Step, batches: Iterator[Any], device: Device) -> WarmUp:
-    began, steps = time.monotonic(), 0
-    for batch in itertools.islice(batches, WARM_UP_STEPS):
-        step.run(batch)
-        steps += 1
-    device.sync()
-    if steps < WARM_UP_STEPS:
-        raise ModelError(f"the data ended within the {WARM_UP_STEPS} steps of warm-up")
-    _loss(step)
-    return WarmUp(steps=steps, elapsed_s=time.monotonic() - began)
-
-
-def _loss(step: Step) -> float | None:
-    """The sum of the last step's losses, None where there are none; the device must be in sync.
-
-    Raises:
-        ModelError: a loss is not finite.
-    """
-    losses = [float(loss) for loss in step.losses]
-    if any(finite(loss) is None for loss in losses):
-        raise ModelError(f"the loss is not finite: {', '.join(map(str, losses))}")
-    return finite(sum(losses)) if losses else None
 
 
 class Measuring:
@@ -237,7 +171,7 @@ class Measuring:
         one = Slice(
             start_s=round(start_s, 6), end_s=round(end_s, 6), steps=timed.steps, items=timed.items, phase=self.phase
         )
-        self.last_loss = _loss(self.step)
+        self.last_loss = loss_of(self.step)
         self.events.write(
             SliceClosed(
                 n=self.events.count,

@@ -8,7 +8,7 @@ imported where a workload needs it, since a model without torch has a step too.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +35,7 @@ class How:
     device: str = "cpu"
     precision: Precision = "fp32"
     compile: Compile = "none"
+    channels_last: bool = False
 
     @property
     def device_type(self) -> str:
@@ -51,12 +52,14 @@ class Step:
     """`run(batch)` takes one step and returns its items without waiting for the device.
 
     `losses` holds the last step's loss of each update, on the device: to read one is a sync, so read where a slice
-    ends. It is empty for a workload with a step of its own. `notes` says what differs from what was asked.
+    ends. A workload with a step of its own may keep its own there. `scales` give the loss scales of fp16, at the cost
+    of a sync; a step that overflowed has lowered one and learnt nothing. `notes` says what differs from what was asked.
     """
 
     run: Callable[[Batch], int]
     losses: list[Tensor] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    scales: tuple[Callable[[], float], ...] = ()
 
 
 def set_precision(precision: Precision, device: str) -> None:
@@ -79,9 +82,11 @@ def make_step(workload: Workload, how: How) -> Step:
     """The step of a workload; its modules are moved to the device in place."""
     for net in workload.modules.values():
         net.to(how.device)
-    moved = partial(on_tensors, lambda tensor: tensor.to(how.device, non_blocking=True))
     if workload.step:
-        return Step(workload.step, notes=own_step_notes(how))
+        return Step(workload.step, workload.losses, notes=own_step_notes(how))
+    if how.channels_last and workload.updates:
+        lay_out(workload.modules.values())
+    moved = partial(on_tensors, placed(how))
     if workload.updates:
         return trained_step(workload, how, moved)
     if how.device_type == "cpu":
@@ -94,9 +99,35 @@ def make_step(workload: Workload, how: How) -> Step:
     return Step(load)
 
 
+def lay_out(nets: Iterable[nn.Module]) -> None:
+    """The weights of convolutions, channels last."""
+    import torch
+
+    for net in nets:
+        net.to(memory_format=torch.channels_last)
+
+
+def placed(how: How) -> Callable[[Tensor], Tensor]:
+    """A tensor of a batch as the step wants it: on the device, images in the layout of the weights."""
+
+    def moved(tensor: Tensor) -> Tensor:
+        return tensor.to(how.device, non_blocking=True)
+
+    if not how.channels_last:
+        return moved
+    import torch
+
+    def laid_out(tensor: Tensor) -> Tensor:
+        there = moved(tensor)  # first, so that the device has the work of it
+        return there.contiguous(memory_format=torch.channels_last) if there.dim() == 4 else there
+
+    return laid_out
+
+
 def own_step_notes(how: How) -> tuple[str, ...]:
-    mixed = [f"precision {how.precision}"] if how.precision in MIXED else []
-    asked = [*mixed, f"compile {how.compile}"] if how.compile != "none" else mixed
+    asked = [f"precision {how.precision}"] if how.precision in MIXED else []
+    asked += [f"compile {how.compile}"] if how.compile != "none" else []
+    asked += ["channels_last"] if how.channels_last else []
     return (f"the model steps by itself, without {' and '.join(asked)}",) if asked else ()
 
 
@@ -113,18 +144,20 @@ def read_compiled() -> Compiled:
 def trained_step(workload: Workload, how: How, moved: Callable[[Batch], Batch]) -> Step:
     nets = compiled_nets(workload.modules, how)
     parts: list[tuple[LossOf, Learn]] = []
+    scales: list[Callable[[], float]] = []
     notes = ["tf32: a CPU computes in fp32"] if how.precision == "tf32" and how.device_type == "cpu" else []
     for update in workload.updates:
         params = [p for p in workload.modules[update.trains].parameters() if p.requires_grad]
         only = params if len(workload.updates) > 1 else None  # else the other modules would gather gradients as well
-        learn, note = learner(params, update.optimiser, how, only)
+        learn, scale, note = learner(params, update.optimiser, how, only)
         parts.append((loss_function(partial(update.loss, nets), how), learn))
+        scales += scale
         notes += note
     step = joined(parts, workload.items, keep=partial(on_tensors, kept_whole if how.graphed else detached))
-    run = step.run if how.device_type == "cpu" else after(moved, step.run)
+    run = step.run if how.device_type == "cpu" and not how.channels_last else after(moved, step.run)
     if how.graphed:
         run = after(begin_graphed, run)
-    return Step(run, step.losses, tuple(dict.fromkeys(notes)))
+    return Step(run, step.losses, tuple(dict.fromkeys(notes)), scales=tuple(scales))
 
 
 def joined(
@@ -206,8 +239,13 @@ def loss_function(loss_of: LossOf, how: How) -> LossOf:
     return mixed
 
 
-def learner(params: list[Tensor], spec: Optimiser, how: How, only: list[Tensor] | None) -> tuple[Learn, list[str]]:
-    """Backward and optimiser step for `params`, and notes on it; `only` limits the backward pass to them."""
+def learner(
+    params: list[Tensor], spec: Optimiser, how: How, only: list[Tensor] | None
+) -> tuple[Learn, list[Callable[[], float]], list[str]]:
+    """Backward and optimiser step for `params`, its loss scale where it has one, and notes on it.
+
+    `only` limits the backward pass to these parameters.
+    """
     import torch
 
     settings = dict(spec.settings)
@@ -244,4 +282,4 @@ def learner(params: list[Tensor], spec: Optimiser, how: How, only: list[Tensor] 
         scaler.step(optimiser)
         scaler.update()
 
-    return (in_half if scaler else clipped if clip else plain), notes
+    return (in_half if scaler else clipped if clip else plain), [scaler.get_scale] if scaler else [], notes

@@ -128,6 +128,7 @@ class Ppo:
         self.observation = simulation.reset()
         self.memory = torch.zeros(simulation.environments, memory_units)
         self.first = torch.ones(simulation.environments)
+        self.losses: list[Tensor] = []
 
     def round(self) -> int:
         """Let the environments step, then learn; -> the steps that they made, all together."""
@@ -140,6 +141,7 @@ class Ppo:
                 loss.backward()
                 nn.utils.clip_grad_norm_(self.net.parameters(), self.settings.clip_norm)
                 self.optimiser.step()
+        self.losses[:] = [loss.detach()]
         return self.simulation.environments * self.settings.steps
 
     def collect(self) -> Rollout:

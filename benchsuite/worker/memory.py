@@ -1,0 +1,35 @@
+"""What an out-of-memory error of a device says, in one line."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from benchsuite.tasks import Task
+
+
+def no_device_memory(error: Exception) -> bool:
+    """CUDA's own word that a device's memory does not suffice."""
+    kind = type(error)
+    return (kind.__module__ == "torch" and kind.__name__ == "OutOfMemoryError") or (
+        isinstance(error, RuntimeError) and ("CUDA out of memory" in str(error) or "CUDA error: out of" in str(error))
+    )
+
+
+def needed(error: Exception, task: Task) -> str:
+    """What was needed and what there was, in one line, with the remedy."""
+    torch = sys.modules.get("torch")
+    asked = re.search(r"Tried to allocate ([0-9.]+ \w+)", str(error))
+    more = f"{asked[1]} more were needed" if asked else str(error).strip().splitlines()[0]
+    if torch is None or not torch.cuda.is_available():
+        return more
+    try:
+        free, total = torch.cuda.mem_get_info()
+        held = torch.cuda.memory_reserved()
+    except RuntimeError:  # a device that has met an error may not answer any more
+        return f"out of memory on the GPU: {more}"
+    gib = 2**30
+    there = f"{free / gib:.2f} GiB of {total / gib:.2f} GiB were free, and {held / gib:.2f} GiB held by this process"
+    size = task.job.params.get("batch_size")
+    remedy = f"; with batch_size {size}: give a smaller one, or --batch-size auto" if size else ""
+    return f"out of memory on the GPU: {more}, {there}{remedy}"
