@@ -71,6 +71,7 @@ class Declared:
     parameters: dict[str, Parameter]
     modules: tuple[str, ...]
     reads: tuple[str, ...] = ()
+    parallel: bool = True
 
     @property
     def title(self) -> str:
@@ -142,18 +143,20 @@ def read(path: Path, name: str, function: str) -> Declared:
         raise ModelError(f"{path}: no class Params; a model declares its parameters there")
     fields = [n for n in params.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
     parameters = {n.target.id: _parameter(n, path) for n in fields if isinstance(n.target, ast.Name)}
-    return Declared(name, path, ast.get_docstring(tree) or "", parameters, _imports(tree), _reads(tree, path))
+    reads = _constant(tree, path, "READS", tuple[str, ...], (), "a literal tuple of names")
+    parallel = _constant(tree, path, "PARALLEL", bool, True, "True or False")
+    return Declared(name, path, ast.get_docstring(tree) or "", parameters, _imports(tree), reads, parallel)
 
 
-def _reads(tree: ast.Module, path: Path) -> tuple[str, ...]:
-    """The kinds of data sets that a model declares to read."""
+def _constant(tree: ast.Module, path: Path, name: str, kind: Any, default: Any, what: str) -> Any:
+    """What a model's file declares by a constant of that name."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "READS" for t in node.targets):
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
             try:
-                return msgspec.convert(ast.literal_eval(node.value), tuple[str, ...])
+                return msgspec.convert(ast.literal_eval(node.value), kind)
             except ValueError:  # msgspec's own error is one, too
-                raise ModelError(f"{path}: line {node.lineno}: READS must be a literal tuple of names") from None
-    return ()
+                raise ModelError(f"{path}: line {node.lineno}: {name} must be {what}") from None
+    return default
 
 
 def _imports(tree: ast.Module) -> tuple[str, ...]:

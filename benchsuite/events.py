@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from benchsuite.records import Compiled, PeakMemory, PrecisionCheck, Slice, WarmUp
+from benchsuite.records import Compiled, GroupUsed, PeakMemory, PrecisionCheck, Slice, WarmUp
 from benchsuite.schema import Record
 from benchsuite.tasks import DataFolder, Task
 
@@ -29,6 +29,19 @@ class Assignment(Record, frozen=True, kw_only=True):
     probe: bool = False
 
 
+PULSE_BYTES = 8
+
+
+def rank_file(events: str, rank: int) -> str:
+    """The event file of one rank of a group, beside that of the group's launcher."""
+    return f"{events.removesuffix('.jsonl')}.{rank}.jsonl"
+
+
+def pulse_file(events: str) -> str:
+    """The heartbeats of a group: a number of 8 bytes for each rank, which grows as it gets on."""
+    return f"{events.removesuffix('.jsonl')}.pulse"
+
+
 class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
     n: int
     at_s: float
@@ -38,6 +51,7 @@ class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
     warm_up: WarmUp
     software: dict[str, str]
     precision: PrecisionCheck | None = None
+    group: GroupUsed | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -6,12 +6,14 @@ import itertools
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from benchsuite import entries
+from benchsuite.errors import UsageError
 from benchsuite.rundir import job_id
 from benchsuite.tasks import Gpu, Job, Plan, Task, recorded_environ
 
@@ -35,54 +37,73 @@ def make_plan(
         gpus: the visible GPUs, in their order.
         environ: the environment that children will inherit; what matters of it is recorded in each task.
         data_root: the folder of the data sets.
+
+    Raises:
+        UsageError: a job asks for more ranks than there are GPUs.
     """
     tasks: list[Task] = []
     for repeat, job in itertools.product(range(repeats), jobs):
-        for placed, skip in places(job, gpus):
-            tasks.append(
-                make_task(profile, job, placed, repeat=repeat, environ=environ, data_root=data_root, skip=skip)
-            )
+        for place in places(job, gpus):
+            tasks.append(make_task(profile, job, place, repeat=repeat, environ=environ, data_root=data_root))
     return Plan(tasks=tuple(tasks))
 
 
 def make_task(
     profile: str,
     job: Job,
-    gpus: tuple[Gpu, ...],
+    place: Place,
     *,
     environ: Mapping[str, str],
     repeat: int = 0,
     data_root: str | None = None,
-    skip: str | None = None,
 ) -> Task:
-    """One task on the given GPUs, or on the CPU where there are none."""
+    """One task in its place."""
     task = Task(
         id="",
         profile=profile,
         repeat=repeat,
         job=job,
-        gpus=gpus,
+        gpus=place.gpus,
+        ranks=place.ranks,
         data_root=data_root,
-        environ=task_environ(job, gpus, environ),
-        skip=skip or missing_packages(job),
+        environ=task_environ(job, place.gpus, environ),
+        skip=place.skip or missing_packages(job),
         cwd=str(Path.cwd()) if job.entry else None,
     )
     return msgspec.structs.replace(task, id=f"{job.name}.J{job_id(task)}")
 
 
-def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[tuple[tuple[Gpu, ...], str | None]]:
-    """The GPUs of each task of a job, and why it cannot run."""
-    if job.placement.devices == "none":
-        yield (), None
-    elif gpus and job.placement.devices == "progression":
-        for number in range(1, len(gpus) + 1):
-            yield tuple(gpus[:number]), "several GPUs in one task: not in this version" if number > 1 else None
-    elif gpus:
-        yield from (((gpu,), None) for gpu in gpus)
-    elif job.placement.cpu_allowed:
-        yield (), None
-    else:
-        yield (), "no GPU is visible, and the profile does not allow this job on the CPU (placement: per_gpu_or_cpu)"
+@dataclass(frozen=True)
+class Place:
+    """Where a task goes, and how many processes train it together; `skip`: why it cannot run."""
+
+    gpus: tuple[Gpu, ...] = ()
+    ranks: int = 1
+    skip: str | None = None
+
+
+def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
+    """The place of each task of a job: a progression has one for each number of GPUs or, on the CPU, of ranks.
+
+    Raises:
+        UsageError: the job asks for more ranks than there are GPUs.
+    """
+    devices, asked = job.placement.devices, job.parallel.dp
+    if devices != "none" and not gpus and not job.placement.cpu_allowed:
+        allowing = {"each": "per_gpu", "progression": "gpu_progression", "all": "all_gpus"}[devices] + "_or_cpu"
+        yield Place(
+            skip=f"no GPU is visible, and the profile does not allow this job on the CPU (placement: {allowing})"
+        )
+        return
+    on_gpus = devices != "none" and bool(gpus)
+    if on_gpus and (asked or 1) > len(gpus):
+        raise UsageError(f"job '{job.name}': parallel.dp {asked} is over the {len(gpus)} visible GPUs; lower it")
+    if on_gpus and devices == "each":
+        yield from (Place((gpu,)) for gpu in gpus)
+        return
+    most = asked or (len(gpus) if on_gpus else 1)
+    for ranks in range(1 if devices == "progression" else most, most + 1):
+        yield Place(tuple(gpus[:ranks]) if on_gpus else (), ranks)
 
 
 def missing_packages(job: Job) -> str | None:
@@ -106,7 +127,7 @@ def waves(tasks: Sequence[Task]) -> list[list[Task]]:
     """Tasks that run side by side: a job's in one repeat; of a progression each is alone."""
 
     def wave(task: Task) -> tuple[int, str, int]:
-        return task.repeat, task.job.name, len(task.gpus) if task.job.placement.devices == "progression" else 0
+        return task.repeat, task.job.name, task.ranks
 
     grouped = itertools.groupby(tasks, key=wave)
     return [list(group) for _, group in grouped]
@@ -121,13 +142,22 @@ def command_line(task: Task) -> str:
     words += ["run", task.job.model or task.job.entry or ""]
     if task.data_root:
         words += ["-d", task.data_root]
-    return shlex.join([*words, "--", *_job_arguments(task.job), *_param_arguments(task.job)])
+    return shlex.join([*words, "--", *_place_arguments(task), *_job_arguments(task.job), *_param_arguments(task.job)])
+
+
+def _place_arguments(task: Task) -> Iterator[str]:
+    """Where it goes and in how many ranks, where that is not one process on a GPU."""
+    if task.job.placement.devices == "none" or not task.gpus:
+        yield from ("--placement", "cpu")
+    elif task.job.placement.devices in ("all", "progression"):
+        yield from ("--placement", "all_gpus")
+    if task.ranks > 1 or task.job.parallel.port:
+        port = {"port": task.job.parallel.port} if task.job.parallel.port else {}
+        yield f"--parallel={_json({'dp': task.ranks, **port})}"
 
 
 def _job_arguments(job: Job) -> Iterator[str]:
     """The fields in which a job differs from a bare one, as words after `--`."""
-    if job.placement.devices == "none":
-        yield from ("--placement", "cpu")
     bare = Job(name=job.name)
     for field in (
         "max_count",

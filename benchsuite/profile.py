@@ -16,7 +16,7 @@ from benchsuite.differences import differences
 from benchsuite.errors import ModelError, ProfileError, nearest
 from benchsuite.overrides import Overrides
 from benchsuite.records import ProfileUsed
-from benchsuite.tasks import Compile, Job, PageCache, Precision
+from benchsuite.tasks import RENDEZVOUS, Compile, Job, PageCache, Precision
 
 # Time for start, warm-up and compilation that a task has beyond its `max_time_s`, where `timeout_s` is not given.
 START_ALLOWANCE_S = 480.0
@@ -26,6 +26,8 @@ PLACEMENTS: dict[str, dict[str, Any]] = {
     "per_gpu_or_cpu": {"devices": "each", "cpu_allowed": True},
     "gpu_progression": {"devices": "progression"},
     "all_gpus": {"devices": "all"},
+    "gpu_progression_or_cpu": {"devices": "progression", "cpu_allowed": True},
+    "all_gpus_or_cpu": {"devices": "all", "cpu_allowed": True},
     "cpu": {"devices": "none"},
 }
 _FIELDS = tuple(f for f in Job.__struct_fields__ if f != "name")
@@ -35,7 +37,7 @@ _CHOICES = {
     "tenant": ("share", "machine"),
     "page_cache": get_args(PageCache),
 }
-_LATER = ("parallel", "arrays", "matrix")
+_LATER = ("arrays", "matrix")
 
 
 @dataclass(frozen=True)
@@ -204,9 +206,10 @@ def _job(name: str, fields: Mapping[str, Any], at: str) -> Job:
 
 def _checked(job: Job, at: str) -> Job:
     place = job.placement
-    if place.devices == "all" or place.nodes != 1 or place.copies != 1 or place.share != "timeslice":
-        supported = "only per_gpu, per_gpu_or_cpu, gpu_progression and cpu are supported by this version"
+    if place.nodes != 1 or place.copies != 1 or place.share != "timeslice":
+        supported = f"only {', '.join(PLACEMENTS)} are supported by this version"
         raise ProfileError(f"{at}: field 'placement': {supported}")
+    _check_ranks(job, at)
     _check_times(job, at)
     commands = [[job.prepare or "-"]] if isinstance(job.prepare, str) else job.prepare
     if any(not words or not words[0] or "\0" in "".join(words) for words in commands):
@@ -214,6 +217,20 @@ def _checked(job: Job, at: str) -> Job:
     _check_data(job, at)
     _check_env(job, at)
     return job
+
+
+def _check_ranks(job: Job, at: str) -> None:
+    """The placement has room for several ranks, and the model can be trained by them."""
+    several = job.placement.devices in ("progression", "all") or (job.parallel.dp or 1) > 1
+    if job.placement.devices == "each" and several:
+        raise ProfileError(
+            f"{at}: field 'parallel': each task has one GPU, so dp is 1; give placement all_gpus or gpu_progression"
+        )
+    if several and not entries.declared(job.model, job.entry).parallel:
+        raise ProfileError(
+            f"{at}: '{job.model or job.entry}' steps by itself and cannot be trained by several ranks: give placement "
+            "per_gpu, and no parallel.dp"
+        )
 
 
 def _check_data(job: Job, at: str) -> None:
@@ -245,6 +262,10 @@ def _check_env(job: Job, at: str) -> None:
     for key, value in job.env.items():
         if not key or "=" in key or "\0" in key + value:
             raise ProfileError(f"{at}: field 'env': '{key}' is not the name of an environment variable")
+        if key in RENDEZVOUS:
+            raise ProfileError(
+                f"{at}: field 'env': {key} is given to each rank; a port is set by 'parallel': {{port: N}}"
+            )
         if key in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
             raise ProfileError(
                 f"{at}: field 'env': {key} decides the GPU; set it for the whole run, or use 'placement'"

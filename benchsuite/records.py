@@ -110,6 +110,15 @@ class PrecisionCheck(Record, frozen=True, kw_only=True):
     conv_error: float
 
 
+class GroupUsed(Record, frozen=True, kw_only=True):
+    """How the ranks of a task met and talk: at which port of this machine, by which library."""
+
+    ranks: int
+    backend: str
+    nccl: str | None = None
+    port: int | None = None
+
+
 class PeakMemory(Record, frozen=True, kw_only=True):
     """Peaks over the whole process: of torch's allocator on the device, and resident in the host's memory."""
 
@@ -277,6 +286,7 @@ class Result(Record, frozen=True, kw_only=True):
     tenant: Tenant
     data: DataUsed | None = None
     batch_search: BatchSearch | None = None
+    group: GroupUsed | None = None
     timeline: Timeline
     anchor: Anchor
     measurement: Measurement = Measurement()

@@ -39,8 +39,8 @@ def job_id(task: Task) -> str:
     """repeat.visible-index for one task a GPU, repeat.(N-1) for a progression, repeat otherwise."""
     if task.gpus and task.job.placement.devices == "each":
         return f"{task.repeat}.{task.gpus[0].visible_index}"
-    if task.gpus and task.job.placement.devices == "progression":
-        return f"{task.repeat}.{len(task.gpus) - 1}"
+    if task.job.placement.devices == "progression":
+        return f"{task.repeat}.{task.ranks - 1}"
     return str(task.repeat)
 
 

@@ -24,6 +24,10 @@ _RECORDED = re.compile(
 )
 
 
+# What tells a rank where to meet the others: never inherited.
+RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+
+
 def recorded_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that are recorded in a task and restored by a rerun."""
     return {name: environ[name] for name in sorted(environ) if _RECORDED.fullmatch(name)}
@@ -37,6 +41,16 @@ class Placement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     copies: int = 1
     share: Literal["timeslice", "mps", "mig"] = "timeslice"
     cpu_allowed: bool = False
+
+
+class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many ranks train one model together: `dp` of them, data parallel; None: one for each GPU of the placement.
+
+    They meet at `port` of this machine; None: at one that the system gives.
+    """
+
+    dp: Annotated[int, Meta(gt=0)] | None = None
+    port: Annotated[int, Meta(gt=0, lt=65536)] | None = None
 
 
 class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +68,7 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     entry: str | None = None
     params: dict[str, Any] = {}
     placement: Placement = Placement()
+    parallel: Parallel = Parallel()
     max_count: Annotated[int, Meta(gt=0)] | None = None
     max_steps: Annotated[int, Meta(gt=0)] | None = None
     min_time_s: Annotated[float, Meta(ge=0, le=LONGEST_S)] = 15.0
@@ -94,6 +109,7 @@ class RerunOf(Record, frozen=True, kw_only=True):
 class Task(Record, frozen=True, kw_only=True):
     """One placed copy of a job: all that is needed to run it, now or again.
 
+    `ranks` processes train it together, one for each of its GPUs or all on the CPU.
     `environ` is what the environment held of the names that matter to a measurement (see `recorded_environ`),
     with the job's own `env`. `skip` says why it cannot run; `cwd` is the folder in which an `entry` of the user's own
     is looked for first.
@@ -106,6 +122,7 @@ class Task(Record, frozen=True, kw_only=True):
     cell: str | None = None
     copy: int = 0
     gpus: tuple[Gpu, ...] = ()
+    ranks: int = 1
     data_root: str | None = None
     environ: dict[str, str] = {}
     skip: str | None = None
@@ -115,7 +132,9 @@ class Task(Record, frozen=True, kw_only=True):
     @property
     def device(self) -> str:
         """How people call its place: "GPU 0", "GPU 0,1" or "CPU"."""
-        return "GPU " + ",".join(str(g.visible_index) for g in self.gpus) if self.gpus else "CPU"
+        if self.gpus:
+            return "GPU " + ",".join(str(g.visible_index) for g in self.gpus)
+        return "CPU" if self.ranks == 1 else f"CPU, {self.ranks} ranks"
 
 
 class DataFolder(Record, frozen=True, kw_only=True):

@@ -29,7 +29,8 @@ import benchsuite.models
 from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, forever, on_tensors
 from benchsuite.tasks import Job
-from benchsuite.worker.step import How, make_step
+from benchsuite.worker.how import How
+from benchsuite.worker.step import make_step
 
 pytestmark = pytest.mark.torch
 
@@ -75,7 +76,7 @@ def test_two_steps_train_every_parameter(model: ModuleType) -> None:
     before = weights(workload)
     for batch in batches_of(workload):
         assert step.run(batch) > 0
-        assert len(step.losses) == len(workload.updates)
+        assert len(step.losses) == (len(workload.updates) or bool(workload.modules))  # one that steps by itself has one
         assert all(torch.isfinite(loss) and loss.dim() == 0 for loss in step.losses)
     for name, net in workload.modules.items():
         idle = [key for key, value in net.named_parameters() if value.requires_grad and value.grad is None]

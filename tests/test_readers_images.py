@@ -28,7 +28,8 @@ from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, convnet, dcgan, loader, neural_style, on_tensors, ssd, subpixel
 from benchsuite.models.readers import images
 from benchsuite.tasks import DataFolder
-from benchsuite.worker.step import How, make_step
+from benchsuite.worker.how import How
+from benchsuite.worker.step import make_step
 
 pytestmark = pytest.mark.torch
 

@@ -27,7 +27,8 @@ from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, on_tensors, translator
 from benchsuite.models.readers import bpe_ids, ratings, tokens
 from benchsuite.tasks import DataFolder
-from benchsuite.worker.step import How, make_step
+from benchsuite.worker.how import How
+from benchsuite.worker.step import make_step
 
 pytestmark = pytest.mark.torch
 

@@ -19,7 +19,8 @@ from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Carry, Nets, Optimiser, Share, Update, Workload, polynome, supervised, vae
 from benchsuite.tasks import Precision
 from benchsuite.worker.device import Cpu, open_device
-from benchsuite.worker.step import How, make_step, own_step_notes, read_compiled, set_precision
+from benchsuite.worker.how import How, set_precision
+from benchsuite.worker.step import make_step, own_step_notes, read_compiled
 from benchsuite.worker.warmup import WARM_UP_STEPS, warm_up
 
 pytestmark = pytest.mark.torch

@@ -11,10 +11,10 @@ import pytest
 from support import side_by_side
 
 from benchsuite.launch import waves
-from benchsuite.launch.child import Seen
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Exit, classify
 from benchsuite.launch.process import Tree
+from benchsuite.launch.seen import Seen
 from benchsuite.tasks import Task
 
 

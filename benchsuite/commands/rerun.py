@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from benchsuite.plan import Place
     from benchsuite.records import Machine, Result
-    from benchsuite.tasks import Gpu, Job, Task
+    from benchsuite.tasks import Job, Task
 
 
 @click.command(epilog="After -- come changes: job fields and the model's parameters; each is listed.")
@@ -78,7 +79,7 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     raw = {k: v for k, v in msgspec.to_builtins(old.job).items() if k != "name"}
     job = profiles.resolve(old.job.name, raw, str(path), Overrides.parse(changes))
     altered = tuple(job_changes(old.job, job))
-    placed, note = _place(old, job, path, machine)
+    place, note = _place(old, job, path, machine)
     if note:
         altered = (*altered, note)
     if old.data_root and not Path(old.data_root).is_dir():
@@ -89,38 +90,41 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     return msgspec.structs.replace(
         old,
         job=job,
-        gpus=placed,
-        environ=task_environ(job, placed, environ),
+        gpus=place.gpus,
+        ranks=place.ranks,
+        environ=task_environ(job, place.gpus, environ),
         skip=missing_packages(job),
         rerun_of=RerunOf(result=path.name, changes=altered),
     )
 
 
-def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[tuple[Gpu, ...], str | None]:
-    """Where a task goes again: its own GPU, else the one in its place, which is said and returned as a change."""
+def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, str | None]:
+    """Where a task goes again: its own GPUs, else those in their places, which is said and returned as a change."""
     from benchsuite.errors import UsageError
     from benchsuite.host import machine as host
-    from benchsuite.plan import places
+    from benchsuite.plan import Place, places
 
     gpus, why_not = host.visible(machine.gpus, os.environ)
-    if job.placement != old.job.placement:
-        placed, skip = next(places(job, gpus))
-        if skip:
-            raise UsageError(f"{path}: {skip}")
-        return placed, None
-    if job.placement.devices == "none" or not old.gpus:
-        return (), None
-    wanted = old.gpus[0]
-    same = [g for g in gpus if g.uuid == wanted.uuid]
-    other = [g for g in gpus if g.visible_index == wanted.visible_index]
-    if same:
-        return (same[0],), None
-    if not other:
-        reason = machine.gpu_note or why_not or f"only {len(gpus)} GPUs are visible"
-        raise UsageError(f"{path}: its GPU {wanted.visible_index} ({wanted.name}) is not here: {reason}")
-    instead = f"using visible GPU {other[0].visible_index}, {other[0].uuid} ({other[0].name})"
-    click.echo(f"note: its GPU {wanted.uuid} ({wanted.name}) is not here; {instead}", err=True)
-    return (other[0],), f"gpu {wanted.uuid} -> {other[0].uuid}"
+    if (job.placement, job.parallel.dp) != (old.job.placement, old.job.parallel.dp):
+        possible = list(places(job, gpus))
+        place = next((p for p in possible if p.ranks == old.ranks), possible[0])
+        if place.skip:
+            raise UsageError(f"{path}: {place.skip}")
+        return place, None
+    placed, changed = [], []
+    for wanted in old.gpus:
+        found = [g for g in gpus if g.uuid == wanted.uuid] or [
+            g for g in gpus if g.visible_index == wanted.visible_index and g.uuid not in {o.uuid for o in old.gpus}
+        ]
+        if not found:
+            reason = machine.gpu_note or why_not or f"only {len(gpus)} GPUs are visible"
+            raise UsageError(f"{path}: its GPU {wanted.visible_index} ({wanted.name}) is not here: {reason}")
+        if found[0].uuid != wanted.uuid:
+            instead = f"using visible GPU {found[0].visible_index}, {found[0].uuid} ({found[0].name})"
+            click.echo(f"note: its GPU {wanted.uuid} ({wanted.name}) is not here; {instead}", err=True)
+            changed.append(f"gpu {wanted.uuid} -> {found[0].uuid}")
+        placed.append(found[0])
+    return Place(tuple(placed), old.ranks), "; ".join(changed) or None
 
 
 def _beside(original: Result, again: Result) -> None:

@@ -16,6 +16,7 @@ import click
 def command(entry: str, data: str | None, out: str | None, changes: tuple[str, ...]) -> int:
     """Run ENTRY, a model's name or module:function, on the first visible GPU, or the CPU where there is none."""
     from benchsuite import profile as profiles
+    from benchsuite.errors import UsageError
     from benchsuite.host import machine as host
     from benchsuite.launch.session import data_root
     from benchsuite.launch.single import check_file, keep, run_single
@@ -30,7 +31,10 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
     root = data_root(data, os.environ)
     machine = host.describe(os.environ)
     gpus, _ = host.visible(machine.gpus, os.environ)
-    task = make_plan("run", [job], gpus[:1], environ=os.environ, data_root=root).tasks[0]
+    if job.placement.devices == "progression":
+        raise UsageError("--placement: 'run' makes one task, a progression several; give all_gpus")
+    chosen = gpus if job.placement.devices == "all" else gpus[:1]
+    (task,) = make_plan("run", [job], chosen, environ=os.environ, data_root=root).tasks
     target = Path(out) if out and out != "-" else None
     if target and target.suffix == ".json":
         check_file(target)

@@ -6,22 +6,23 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
 from benchsuite.errors import OutputError
-from benchsuite.events import Assignment, End, Event, EventReader, Raised, Ready, SliceClosed
+from benchsuite.events import Assignment
 from benchsuite.launch import process
 from benchsuite.launch.datasets import Given
 from benchsuite.launch.ledger import Ledger
+from benchsuite.launch.seen import Seen, Watch
 from benchsuite.launch.tenants import Tenant
 from benchsuite.records import BatchSearch
 from benchsuite.rundir import slug
 from benchsuite.schema import to_json
-from benchsuite.tasks import Task, recorded_environ
+from benchsuite.tasks import RENDEZVOUS, Task, recorded_environ
 from benchsuite.writing import write_new
 
 # Without it `-m` looks for benchsuite in the current folder first: another checkout there would run under our name.
@@ -29,34 +30,6 @@ _SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
 
 
 Ended = Literal["exited", "timed_out", "interrupted"]
-
-
-@dataclass
-class Seen:
-    """What a worker has told so far."""
-
-    ready: Ready | None = None
-    slices: list[SliceClosed] = field(default_factory=list)
-    end: End | None = None
-    raised: Raised | None = None
-    damaged: int = 0
-
-    def take(self, events: Iterable[Event]) -> None:
-        """Sort new events in."""
-        for event in events:
-            if isinstance(event, SliceClosed):
-                self.slices.append(event)
-            elif isinstance(event, Ready):
-                self.ready = event
-            elif isinstance(event, End):
-                self.end = event
-            else:
-                self.raised = event
-
-    @property
-    def measured(self) -> bool:
-        """The stop rule is met: what follows is hold."""
-        return self.end is not None or any(s.last for s in self.slices[-400:])
 
 
 @dataclass(frozen=True)
@@ -71,7 +44,8 @@ class Found:
 class Child:
     """A running worker. `deadline_s` is when it must have ended, on CLOCK_MONOTONIC.
 
-    `ending` says why it was asked to end before it did so by itself; `kill_s` is when it is asked no more.
+    `ending` says why it was asked to end before it did so by itself, `behind_then` which ranks of a group were
+    behind at that moment; `kill_s` is when it is asked no more.
     """
 
     def __init__(
@@ -88,15 +62,15 @@ class Child:
         self.tenant = tenant
         self.found = found
         self.attempt = ledger.attempt(task)
-        self.seen = Seen()
         self.go_s: float | None = None
         self.stop_said = False
         self.ending: Ended | None = None
+        self.behind_then: str | None = None
         self.kill_s = 0.0
         self._closed = False
         self.err = ledger.log(task, "err")
         events = ledger.log(task, "events.jsonl")
-        self._reader = EventReader(events)
+        self._watch = Watch(events, task.ranks)
         control, self._say_fd = os.pipe()
         try:
             self.tree = self._start(task, ledger, environ, control, events, alone=alone)
@@ -118,10 +92,11 @@ class Child:
             probe=self.found.probe,
         )
         file = ledger.log(task, "task.json")
+        program = "benchsuite.worker" if task.ranks == 1 else "benchsuite.worker.group"
         try:
             write_new(file, to_json(assignment, indent=2))
             return process.start(
-                [*self.tenant.prefix, sys.executable, *_SAFE_PATH, "-m", "benchsuite.worker", str(file)],
+                [*self.tenant.prefix, sys.executable, *_SAFE_PATH, "-m", program, str(file)],
                 environ={**self.tenant.environ, **child_environ(task, environ)},
                 mark=f"{os.getpid()}.{slug(task.id)}.{self.attempt}.{time.monotonic_ns()}",
                 out=ledger.log(task, "out"),
@@ -136,9 +111,17 @@ class Child:
     def look(self) -> int | None:
         """Take in new events; the exit code once the worker is gone and all it said is read."""
         exit_code = self.tree.poll()
-        self.seen.take(self._reader.new())
-        self.seen.damaged = self._reader.damaged
+        self._watch.look()
         return exit_code
+
+    @property
+    def seen(self) -> Seen:
+        """What its processes have told so far."""
+        return self._watch.seen
+
+    def behind(self) -> str | None:
+        """Which ranks of a group have not come as far as the others; None where none is behind, or it is no group."""
+        return self._watch.behind()
 
     def say_go(self) -> None:
         """Let a ready worker begin."""
@@ -181,6 +164,7 @@ def _own_path() -> list[str]:
 def child_environ(task: Task, environ: Mapping[str, str]) -> dict[str, str]:
     """The parent's environment with exactly the recorded variables of the task in place of today's."""
     today = recorded_environ(environ)
-    wanted = {**{k: v for k, v in environ.items() if k not in today}, "PYTHONUNBUFFERED": "1", **task.environ}
+    kept = {k: v for k, v in environ.items() if k not in today and k not in RENDEZVOUS}
+    wanted = {**kept, "PYTHONUNBUFFERED": "1", **task.environ}
     paths = [*filter(None, [wanted.get("PYTHONPATH")]), *_own_path()]
     return {**wanted, "PYTHONPATH": os.pathsep.join(paths)} if paths else wanted

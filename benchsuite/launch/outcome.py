@@ -9,9 +9,11 @@ from datetime import datetime, timezone
 
 import msgspec
 
+from benchsuite.events import Ready
 from benchsuite.host.machine import boot_id, facts_sha256
 from benchsuite.launch import confine, process
-from benchsuite.launch.child import Child, Ended, Seen
+from benchsuite.launch.child import Child, Ended
+from benchsuite.launch.seen import Seen, Told
 from benchsuite.records import (
     Anchor,
     BatchSearch,
@@ -59,11 +61,13 @@ class Known:
 
 @dataclass(frozen=True)
 class Exit:
-    """How a worker went: exit code (negative for a signal), why it was ended if it was, and when that was asked for."""
+    """How a worker went: exit code (negative for a signal), why it was ended if it was, when that was asked for, and
+    which ranks of a group were behind then."""
 
     code: int | None
     ended: Ended = "exited"
     asked_s: float | None = None
+    behind: str | None = None
 
 
 def classify(
@@ -87,10 +91,12 @@ def classify(
         return "oom", Failure(kind="oom", message=message, traceback=raised.traceback if raised else printed)
     if exit.ended == "timed_out":
         return "timeout", Failure(
-            kind="timeout", message=f"not ended within {timeout_s:g} s; {done}", traceback=printed
+            kind="timeout",
+            message="; ".join(filter(None, [f"not ended within {timeout_s:g} s", exit.behind, done])),
+            traceback=printed,
         )
     if raised:
-        status: Status = "oom" if raised.oom else "failed"
+        status: Status = "oom" if raised.oom else "killed" if raised.kind.startswith("SIG") else "failed"
         return status, Failure(kind=raised.kind, message=raised.message, traceback=raised.traceback)
     if exit.ended == "interrupted":
         return "interrupted", Failure(kind="interrupted", message=f"stopped by the user; {done}")
@@ -191,6 +197,7 @@ def _result(
         tenant=tenant or Tenant(asked=task.job.tenant, reason="the task was not started"),
         data=known.data or _made(task, seen),
         batch_search=known.batch_search,
+        group=seen.ready.group if seen.ready else None,
         timeline=timeline,
         anchor=anchor(boot_id()),
         measurement=Measurement(streams=_streams(seen)),
@@ -206,27 +213,30 @@ def _made(task: Task, seen: Seen) -> DataUsed | None:
 
 
 def _streams(seen: Seen) -> tuple[Stream, ...]:
-    if not seen.ready:
-        return ()
-    notes = seen.ready.notes
-    if seen.damaged:
-        notes = (*notes, f"{seen.damaged} damaged lines in the event file were passed over")
-    held = [s.slice for s in seen.slices if s.slice.phase == "hold"]
-    measured = [s for s in seen.slices if s.slice.phase == "measure"]
-    stream = Stream(
-        device=seen.ready.device,
-        unit=seen.ready.unit,
-        origin_s=seen.slices[0].origin_s if seen.slices else seen.ready.at_s,
+    """One for each process that came to be ready."""
+    return tuple(_stream(told, told.ready, rank) for rank, told in enumerate(seen.ranks) if told.ready)
+
+
+def _stream(told: Told, ready: Ready, rank: int) -> Stream:
+    notes = ready.notes
+    if told.damaged:
+        notes = (*notes, f"{told.damaged} damaged lines in the event file were passed over")
+    held = [s.slice for s in told.slices if s.slice.phase == "hold"]
+    measured = [s for s in told.slices if s.slice.phase == "measure"]
+    return Stream(
+        device=ready.device,
+        rank=rank,
+        unit=ready.unit,
+        origin_s=told.slices[0].origin_s if told.slices else ready.at_s,
         slices=(*(s.slice for s in measured), *_joined(held)),
         losses=tuple(s.loss for s in measured),
-        warm_up=seen.ready.warm_up,
-        stopped_by=seen.end.stopped_by if seen.end else None,
-        peak_memory=seen.end.peak_memory if seen.end else None,
-        compiled=seen.end.compiled if seen.end else None,
-        precision=seen.ready.precision,
+        warm_up=ready.warm_up,
+        stopped_by=told.end.stopped_by if told.end else None,
+        peak_memory=told.end.peak_memory if told.end else None,
+        compiled=told.end.compiled if told.end else None,
+        precision=ready.precision,
         notes=notes,
     )
-    return (stream,)
 
 
 def _joined(held: Sequence[Slice]) -> tuple[Slice, ...]:

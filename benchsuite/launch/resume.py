@@ -15,12 +15,11 @@ import psutil
 
 from benchsuite.differences import differences
 from benchsuite.errors import OutputError, ProfileError, UsageError
-from benchsuite.events import EventReader
 from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.host.machine import boot_id
-from benchsuite.launch.child import Seen
 from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
+from benchsuite.launch.seen import Watch
 from benchsuite.plan import waves
 from benchsuite.records import Machine, Result, Run
 from benchsuite.rundir import Attempt, RunDir, results, write_result
@@ -161,8 +160,9 @@ def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:
                 continue
             name, status = kept.get((task.id, attempt), (None, "interrupted"))
             if name is None:
-                seen = Seen()
-                seen.take(EventReader(rundir.log(task, attempt, "events.jsonl")).new())
+                watch = Watch(rundir.log(task, attempt, "events.jsonl"), task.ranks)
+                watch.look()
+                seen = watch.seen
                 result = orphaned(task, attempt, seen, run, starts.get((task.id, attempt)))
                 name = write_result(rundir.path, result, datetime.now(timezone.utc)).name
                 swept.append(f"{task.id}: attempt {attempt} was cut off; {len(seen.slices)} slices are kept")

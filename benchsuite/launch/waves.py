@@ -182,7 +182,7 @@ class Runner:
         if child.ending is None:
             why = _why_end(child, self.interrupt)
             if why:
-                child.ending = why
+                child.ending, child.behind_then = why, child.behind()
                 child.kill_s = time.monotonic() + GRACE_S
                 child.tree.terminate()
         elif time.monotonic() > child.kill_s:
@@ -194,7 +194,7 @@ class Runner:
             child.end()
             exit_code = child.look()
             seen = telemetry(self.monitor, child, self.ledger.rundir)
-            how = Exit(exit_code, child.ending or "exited", self.interrupt.asked_s)
+            how = Exit(exit_code, child.ending or "exited", self.interrupt.asked_s, child.behind_then)
             self._keep(finished(child, how, self.setting, seen))
         finally:
             child.close()

@@ -8,6 +8,7 @@ A model is one file of this folder, and its name is the file's. It holds
   `Literal[...]`, defaults are literals or `fusible(literal)`;
 - `READS`, a literal tuple of the kinds of data sets that it can read (the `reader` of a descriptor; see
   `models/readers`), left out where there are none;
+- `PARALLEL = False` where it cannot be trained by several ranks together, as a model that steps by itself cannot;
 - `build(params) -> Workload`, which is called after torch was seeded with `params.seed`;
 - `SMALL`, literal parameters with which a test takes two steps on a CPU in about a second.
 
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from msgspec import Meta
@@ -49,13 +51,14 @@ class Share:
     """Which part of the data this process reads: that of `rank` of `ranks`; orders and generated data come from `seed`.
 
     `data` is the job's data set, complete and of a kind that the model `READS`; None where the job names none, and
-    input is made in memory.
+    input is made in memory. `device` is where the step runs, for input that is made there.
     """
 
     rank: int = 0
     ranks: int = 1
     seed: int = 1234
     data: DataFolder | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -147,18 +150,23 @@ def fusible(default: Any) -> Any:
     return field(default=default, metadata={"fusible": True})
 
 
-def forever(make: Callable[[torch.Generator], Batch], share: Share, distinct: int = 4) -> Iterator[Batch]:
+def forever(
+    make: Callable[[torch.Generator], Batch], share: Share, distinct: int = 4, *, on_device: bool = False
+) -> Iterator[Batch]:
     """Generated data: `distinct` batches, made once and then repeated, pinned where a GPU will read them.
 
-    `make` draws a batch from the generator that it is given; each rank and each batch has its own.
+    `make` draws a batch from the generator that it is given; each rank and each batch has its own. `on_device`: they
+    are moved to the device once and for all, so that no copy is measured.
     """
     import torch
 
-    pin = torch.cuda.is_available()
+    if on_device:
+        keep = partial(torch.Tensor.to, device=share.device)
+    else:
+        keep = torch.Tensor.pin_memory if torch.cuda.is_available() else torch.Tensor.cpu
     made = []
     for index in range(share.rank * distinct, (share.rank + 1) * distinct):
-        batch = make(seeded(share.seed, index))
-        made.append(on_tensors(torch.Tensor.pin_memory, batch) if pin else batch)
+        made.append(on_tensors(keep, make(seeded(share.seed, index))))
     while True:
         yield from made
 

@@ -22,6 +22,7 @@ from benchsuite.models import Positive, Workload, fusible
 from benchsuite.models.rl.cpus import usable_cpus
 from benchsuite.models.rl.ppo import Ppo, Settings
 
+PARALLEL = False
 SMALL: dict[str, object] = {"environments": 2, "steps": 8, "minibatches": 2, "epochs": 1, "workers": 1}
 
 IN_A_ROW = 4

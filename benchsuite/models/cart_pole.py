@@ -18,6 +18,7 @@ from torch.distributions import Categorical
 
 from benchsuite.models import Positive, Workload, fusible
 
+PARALLEL = False
 SMALL: dict[str, object] = {"episode_length": 20}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,16 +76,18 @@ def residual_units(net: nn.Module) -> Callable[[], Sequence[nn.Module]] | None:
     return units
 
 
+def drawn(params: Params, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Images [batch_size, 3, size, size] of noise, and their labels [batch_size]."""
+    images = torch.randn(params.batch_size, 3, params.image_size, params.image_size, generator=generator)
+    return images, torch.randint(params.classes, (params.batch_size,), generator=generator)
+
+
 def build(params: Params) -> Workload:
     check_workers("convnet", params.workers)
 
-    def make(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        images = torch.randn(params.batch_size, 3, params.image_size, params.image_size, generator=generator)
-        return images, torch.randint(params.classes, (params.batch_size,), generator=generator)
-
     def batches(share: Share) -> Iterator[tuple[Tensor, Tensor]]:
         if not share.data:
-            return forever(make, share)
+            return forever(partial(drawn, params), share)
         return image_folder.labelled(
             share,
             image_folder.augmentation(params.image_size),

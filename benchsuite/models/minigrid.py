@@ -23,6 +23,7 @@ from benchsuite.models import Positive, Workload, fusible
 from benchsuite.models.rl.grids import WORDS, Players
 from benchsuite.models.rl.ppo import Ppo, Settings
 
+PARALLEL = False
 SMALL: dict[str, object] = {
     "environments": 2,
     "steps": 6,

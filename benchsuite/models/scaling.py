@@ -3,14 +3,16 @@
 Application: image classification, to see how training scales: each process has a batch of its own, and the gradients
 of all are averaged. Paper: by `network`; the default is AlexNet, whose many parameters for little work weigh on the
 links between GPUs (Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014). Data set:
-generated images of ImageNet's shape and random labels, held in memory; nothing is read. An item is one image.
+generated images of ImageNet's shape and random labels, held on the device; nothing is read or copied. An item is one
+image.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
-from benchsuite.models import Positive, Workload, convnet, fusible
+from benchsuite.models import Positive, Workload, convnet, forever, fusible
 
 SMALL: dict[str, object] = {"network": "squeezenet1_1", "batch_size": 2, "image_size": 64, "classes": 10}
 
@@ -30,15 +32,15 @@ class Params:
 
 
 def build(params: Params) -> Workload:
-    return convnet.build(
-        convnet.Params(
-            arch=params.network,
-            batch_size=params.batch_size,
-            image_size=params.image_size,
-            classes=params.classes,
-            lr=params.lr,
-            momentum=params.momentum,
-            weight_decay=params.weight_decay,
-            seed=params.seed,
-        )
+    given = convnet.Params(
+        arch=params.network,
+        batch_size=params.batch_size,
+        image_size=params.image_size,
+        classes=params.classes,
+        lr=params.lr,
+        momentum=params.momentum,
+        weight_decay=params.weight_decay,
+        seed=params.seed,
     )
+    made = partial(convnet.drawn, given)
+    return replace(convnet.build(given), batches=lambda share: forever(made, share, on_device=True))

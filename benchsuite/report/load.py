@@ -39,13 +39,13 @@ class Row:
         """The name under which tasks pool: of a progression each number of GPUs is its own, and so is each cell."""
         name = self.task.job.name
         if self.task.job.placement.devices == "progression":
-            name = f"{name}.{len(self.task.gpus)}"
+            name = f"{name}.{self.task.ranks}"
         return f"{name}[{self.task.cell}]" if self.task.cell else name
 
     @property
     def group_gpus(self) -> int:
         """How many GPUs a perf that is per GPU stands for: a progression's, else 1."""
-        return max(1, len(self.task.gpus)) if self.task.job.placement.devices == "progression" else 1
+        return self.task.ranks if self.task.job.placement.devices == "progression" else 1
 
     @property
     def perf(self) -> float | None:
@@ -190,7 +190,7 @@ def _found_rows(found: Iterable[tuple[Path, Result]]) -> list[Row]:
     for of_task in attempts.values():
         in_order = [of_task[attempt] for attempt in sorted(of_task)]
         rows.append(next((row for row in in_order if row.status != "interrupted"), in_order[-1]))
-    return sorted(rows, key=lambda row: (row.task.job.name, len(row.task.gpus), row.task.repeat))
+    return sorted(rows, key=lambda row: (row.task.job.name, row.task.ranks, row.task.repeat))
 
 
 def _row(file: Path, result: Result) -> Row:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import random
 import select
-import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,26 +18,32 @@ from typing import Any
 import msgspec
 
 from benchsuite.errors import BenchError, ModelError
-from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, SliceClosed
+from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, SliceClosed, pulse_file, rank_file
 from benchsuite.models import Share, Workload
 from benchsuite.records import Phase, Slice
 from benchsuite.tasks import Task
+from benchsuite.worker.agreement import AgreedRule
 from benchsuite.worker.checks import Learning, check_band, check_precision
 from benchsuite.worker.device import Device, open_device
+from benchsuite.worker.family import die_with_parent
+from benchsuite.worker.how import How, set_precision
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.memory import needed, no_device_memory
-from benchsuite.worker.step import How, Step, make_step, read_compiled, set_precision
+from benchsuite.worker.ranks import Ranks, join, rank_of
+from benchsuite.worker.step import Step, make_step, read_compiled
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
-from benchsuite.worker.warmup import loss_of, probe, warm_up
+from benchsuite.worker.warmup import PROBE_S, loss_of, probe, warm_up
 
 
 def main(task_file: str) -> int:
     """Run one assignment; 0 if it came to its end, else 1 with the reason told as an event."""
-    _die_with_parent()
+    die_with_parent()
     assignment = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment)
-    events = EventWriter(assignment.events)
+    grouped = assignment.task.ranks > 1
+    rank = rank_of(os.environ) if grouped else 0
+    events = EventWriter(rank_file(assignment.events, rank) if grouped else assignment.events)
     try:
-        _run(assignment, events)
+        _run(assignment, events, rank)
     except Exception as error:  # the one place where whatever a model raises becomes a result
         oom = no_device_memory(error)
         kind = "model" if isinstance(error, BenchError) else type(error).__name__
@@ -58,17 +63,19 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", errors="replace").decode()
 
 
-def _run(assignment: Assignment, events: EventWriter) -> None:
-    task, control = assignment.task, Control(assignment.control_fd)
+def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
+    task, control = assignment.task, Control(_control_fd(assignment, rank))
     module = _module(task)
-    device = open_device("cuda" if task.gpus else "cpu")
+    device = open_device("cuda" if task.gpus else "cpu", rank)
+    ranks = join(device.name, task.job.timeout_s, pulse_file(assignment.events)) if task.ranks > 1 else None
     set_precision(task.job.precision, device.name)
-    workload = _build(module, task)
+    workload = _build(module, task, rank)
     how = How(device.name, task.job.precision, task.job.compile, task.job.channels_last)
-    step = make_step(workload, how)
+    step = make_step(workload, how, ranks)
     learns = Learning(workload) if workload.modules else None
     precision = check_precision(how) if workload.modules else None
-    batches = iter(workload.batches(Share(seed=_seed(task), data=assignment.data)))
+    share = Share(rank=rank, ranks=task.ranks, seed=_seed(task), data=assignment.data, device=device.name)
+    batches = iter(workload.batches(share))
     warmed = warm_up(step, batches, device)
     ready = Ready(
         n=events.count,
@@ -79,18 +86,24 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
         warm_up=warmed,
         software=device.software(),
         precision=precision,
+        group=ranks.facts if ranks else None,
         notes=step.notes,
     )
     events.write(ready)
     if assignment.probe:
-        probe(step, batches, device, events)
+        probe(step, batches, device, events, limit_s=None if ranks else PROBE_S)
         return
     control.wait_for_go()
-    measuring = Measuring(task, device, step, events, control)
+    if ranks:
+        ranks.agree([1])  # until rank 0 has heard it
+    measuring = Measuring(task, device, step, events, control, ranks)
     stopped_by = measuring.run(batches, assignment.hold_limit_s)
     peak_memory = device.peak_memory()  # before the checks, which need memory of their own
     if learns:
         learns.check()
+    if ranks:
+        ranks.check_same(workload.modules, (update.trains for update in workload.updates))
+        ranks.leave()
     check_band(measuring.last_loss, task.job.loss_band)
     end = End(
         n=events.count,
@@ -102,10 +115,12 @@ def _run(assignment: Assignment, events: EventWriter) -> None:
     events.write(end)
 
 
-def _die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent is gone, however that ended."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 = PR_SET_PDEATHSIG
+def _control_fd(assignment: Assignment, rank: int) -> int | None:
+    """The pipe on which the parent speaks. Of a group only rank 0 listens, at the end that its launcher holds."""
+    fd = assignment.control_fd
+    if fd is None or assignment.task.ranks == 1:
+        return fd
+    return os.open(f"/proc/{os.getppid()}/fd/{fd}", os.O_RDONLY) if rank == 0 else None
 
 
 def _module(task: Task) -> ModuleType:
@@ -123,7 +138,8 @@ def _seed(task: Task) -> int:
     return seed if isinstance(seed, int) else 0
 
 
-def _build(module: ModuleType, task: Task) -> Workload:
+def _build(module: ModuleType, task: Task, rank: int) -> Workload:
+    """The model, the same on each rank; what is drawn later, as by dropout, is not."""
     function = (task.job.entry or ":build").partition(":")[2]
     params = msgspec.convert(task.job.params, module.Params)
     random.seed(_seed(task))
@@ -132,18 +148,29 @@ def _build(module: ModuleType, task: Task) -> Workload:
     workload = getattr(module, function)(params)
     if not isinstance(workload, Workload):
         raise ModelError(f"{function} of {module.__name__} returned {type(workload).__name__}, not a Workload")
+    if rank:
+        sys.modules["torch"].manual_seed(_seed(task) + rank * 1_000_003)
     return workload
 
 
 class Measuring:
     """The timed part, then hold: training goes on, excluded, so that no neighbour is measured beside an idle one."""
 
-    def __init__(self, task: Task, device: Device, step: Step, events: EventWriter, control: Control) -> None:
+    def __init__(
+        self,
+        task: Task,
+        device: Device,
+        step: Step,
+        events: EventWriter,
+        control: Control,
+        ranks: Ranks | None = None,
+    ) -> None:
         self.job = task.job
         self.device = device
         self.step = step
         self.events = events
         self.control = control
+        self.ranks = ranks
         self.origin_ns = 0
         self.phase: Phase = "measure"
         self.last_loss: float | None = None
@@ -154,6 +181,8 @@ class Measuring:
         self.device.reset_peaks()
         self.origin_ns = time.monotonic_ns()
         stopped_by = self._loop(batches, job.max_count, job.max_steps, job.min_time_s, job.max_time_s)
+        if self.ranks and stopped_by == "data":
+            raise ModelError(f"the data of rank {self.ranks.rank} ended before those of the others")
         if hold_limit_s > 0 and stopped_by not in ("data", "stop"):
             self.phase = "hold"
             self._loop(batches, None, None, hold_limit_s, hold_limit_s)
@@ -163,8 +192,11 @@ class Measuring:
         self, batches: Iterator[Any], items: int | None, steps: int | None, min_time_s: float, max_time_s: float
     ) -> StoppedBy:
         stop = Stop(items, steps, int(min_time_s * 1e9), int(max_time_s * 1e9))
-        run, sync, ended = self.step.run, self.device.sync, self.control.stop_said
-        return timed_loop(run, batches, stop, self._close, sync=sync, ended=ended)
+        run, sync, ranks, heard = self.step.run, self.device.sync, self.ranks, self.control.stop_said
+        if ranks is None:
+            return timed_loop(run, batches, stop, self._close, sync=sync, ended=heard)
+        rule_of = partial(AgreedRule, ranks, heard)
+        return timed_loop(run, batches, stop, self._close, sync=sync, rule_of=rule_of, ended=lambda: ranks.said_stop)
 
     def _close(self, timed: TimedSlice) -> None:
         start_s, end_s = ((ns - self.origin_ns) / 1e9 for ns in (timed.start_ns, timed.end_ns))

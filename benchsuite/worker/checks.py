@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from benchsuite.errors import ModelError
 from benchsuite.models import Workload
 from benchsuite.records import PrecisionCheck
-from benchsuite.worker.step import How, autocast
+from benchsuite.worker.how import How, autocast
 
 if TYPE_CHECKING:
     from torch import Tensor

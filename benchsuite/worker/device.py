@@ -47,15 +47,13 @@ class Cpu:
 
 
 class Cuda:
-    """The first GPU that this process may see.
+    """One of the GPUs that this process may see: the first, or that of its rank.
 
     Raises:
-        UsageError: torch sees none.
+        UsageError: torch sees none, or fewer.
     """
 
-    name = "cuda:0"
-
-    def __init__(self) -> None:
+    def __init__(self, index: int = 0) -> None:
         import torch
 
         if not torch.cuda.is_available():
@@ -63,7 +61,10 @@ class Cuda:
             raise UsageError(
                 f"torch {torch.__version__} (built for {built}) sees no GPU; check the driver, or run on CPU"
             )
-        torch.cuda.set_device(0)
+        if index >= torch.cuda.device_count():
+            raise UsageError(f"rank {index} has no GPU: torch sees {torch.cuda.device_count()}")
+        self.index, self.name = index, f"cuda:{index}"
+        torch.cuda.set_device(index)
         self._torch = torch
 
     def sync(self) -> None:
@@ -75,23 +76,23 @@ class Cuda:
             "torch": str(torch.__version__),
             "cuda": str(torch.version.cuda),
             "cudnn": str(torch.backends.cudnn.version()),
-            "gpu": torch.cuda.get_device_name(0),
+            "gpu": torch.cuda.get_device_name(self.index),
         }
 
     def reset_peaks(self) -> None:
-        self._torch.cuda.reset_peak_memory_stats(0)
+        self._torch.cuda.reset_peak_memory_stats(self.index)
 
     def peak_memory(self) -> PeakMemory:
         cuda = self._torch.cuda
         return PeakMemory(
-            device_allocated_bytes=cuda.max_memory_allocated(0),
-            device_reserved_bytes=cuda.max_memory_reserved(0),
+            device_allocated_bytes=cuda.max_memory_allocated(self.index),
+            device_reserved_bytes=cuda.max_memory_reserved(self.index),
             host_rss_bytes=host_peak_bytes(),
         )
 
 
-def open_device(kind: Literal["cpu", "cuda"]) -> Device:
-    return Cuda() if kind == "cuda" else Cpu()
+def open_device(kind: Literal["cpu", "cuda"], index: int = 0) -> Device:
+    return Cuda(index) if kind == "cuda" else Cpu()
 
 
 def host_peak_bytes() -> int:

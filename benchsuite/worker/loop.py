@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from benchsuite.worker.timing import SliceRule, Stop, StoppedBy, TimedSlice
+from benchsuite.worker.timing import Rule, SliceRule, Stop, StoppedBy, TimedSlice
 
 Batch = TypeVar("Batch")
 
@@ -22,6 +22,7 @@ def timed_loop(
     close: Callable[[TimedSlice], None],
     *,
     sync: Callable[[], None],
+    rule_of: Callable[[Stop, int], Rule] = SliceRule,
     clock: Callable[[], int] = time.monotonic_ns,
     ended: Callable[[], bool] = never,
 ) -> StoppedBy:
@@ -31,11 +32,11 @@ def timed_loop(
     it is called before the first slice and where a slice is thought to be full, never once a step. `batches` is an
     iterator from which no batch is taken that is not trained on, so that a second call goes on with it. `ended` is
     asked after each slice that did not meet the stop rule. What `step` raises passes through; work since the last
-    slice is then not counted.
+    slice is then not counted. `rule_of` makes the rule by which slices end: that of one process, or of a group.
     """
     sync()
     began = clock()
-    rule = SliceRule(stop, began)
+    rule = rule_of(stop, began)
     look, due_steps, due_items = rule.look_ns, rule.due_steps, rule.due_items
     steps = items = 0
     for batch in batches:

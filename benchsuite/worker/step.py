@@ -7,44 +7,21 @@ imported where a workload needs it, since a model without torch has a step too.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from benchsuite.models import Batch, Carry, Nets, Optimiser, Workload, on_tensors
+from benchsuite.errors import ModelError
+from benchsuite.models import Batch, Carry, Workload, on_tensors
 from benchsuite.records import Compiled
-from benchsuite.tasks import Compile, Precision
+from benchsuite.worker.how import MIXED, How
+from benchsuite.worker.learn import Learn, LossOf, learner, loss_function
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-LossOf: TypeAlias = "Callable[[Batch, Carry], tuple[Tensor, Carry]]"
-Learn: TypeAlias = "Callable[[Tensor], None]"
-
-MIXED: frozenset[Precision] = frozenset({"amp-fp16", "bf16"})
-GRAPHED: frozenset[Compile] = frozenset({"reduce-overhead", "max-autotune"})
-
-
-@dataclass(frozen=True)
-class How:
-    """The way a step is run; `device` as torch calls it."""
-
-    device: str = "cpu"
-    precision: Precision = "fp32"
-    compile: Compile = "none"
-    channels_last: bool = False
-
-    @property
-    def device_type(self) -> str:
-        return self.device.partition(":")[0]
-
-    @property
-    def graphed(self) -> bool:
-        """Whether outputs of compiled modules lie in memory that a CUDA graph writes again in the next step."""
-        return self.compile in GRAPHED and self.device_type == "cuda"
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -62,33 +39,31 @@ class Step:
     scales: tuple[Callable[[], float], ...] = ()
 
 
-def set_precision(precision: Precision, device: str) -> None:
-    """What float32 means in this process, before any model is built.
+class Averaging(Protocol):
+    """The other ranks, for a step: `wrap` makes a module's gradients the mean over all, `beat` counts."""
 
-    On a GPU fp32 means all 24 bits: torch would run convolutions as TF32. With tf32 matrix products and convolutions
-    use it, as do the parts that mixed precision leaves in float32. A CPU computes in float32 whatever is asked.
+    def wrap(self, net: nn.Module) -> nn.Module: ...
+
+    def beat(self) -> None: ...
+
+
+def make_step(workload: Workload, how: How, ranks: Averaging | None = None) -> Step:
+    """The step of a workload, alone or with other ranks; its modules are moved to the device in place.
+
+    Raises:
+        ModelError: it cannot be trained by several ranks.
     """
-    if not device.startswith("cuda"):
-        return
-    import torch
-
-    meaning = "ieee" if precision == "fp32" else "tf32"
-    torch.backends.cuda.matmul.fp32_precision = meaning
-    torch.backends.cudnn.conv.fp32_precision = meaning
-    torch.backends.cudnn.rnn.fp32_precision = meaning
-
-
-def make_step(workload: Workload, how: How) -> Step:
-    """The step of a workload; its modules are moved to the device in place."""
     for net in workload.modules.values():
         net.to(how.device)
     if workload.step:
+        if ranks:
+            raise ModelError("the model steps by itself and cannot be trained by several ranks; give placement per_gpu")
         return Step(workload.step, workload.losses, notes=own_step_notes(how))
     if how.channels_last and workload.updates:
         lay_out(workload.modules.values())
     moved = partial(on_tensors, placed(how))
     if workload.updates:
-        return trained_step(workload, how, moved)
+        return trained_step(workload, how, moved, ranks)
     if how.device_type == "cpu":
         return Step(workload.items)
 
@@ -141,8 +116,8 @@ def read_compiled() -> Compiled:
 # --- a step made of updates -------------------------------------------------------------------------------------------
 
 
-def trained_step(workload: Workload, how: How, moved: Callable[[Batch], Batch]) -> Step:
-    nets = compiled_nets(workload.modules, how)
+def trained_step(workload: Workload, how: How, moved: Callable[[Batch], Batch], ranks: Averaging | None = None) -> Step:
+    nets = {name: compiled(net, how) for name, net in workload.modules.items()}
     parts: list[tuple[LossOf, Learn]] = []
     scales: list[Callable[[], float]] = []
     notes = ["tf32: a CPU computes in fp32"] if how.precision == "tf32" and how.device_type == "cpu" else []
@@ -150,7 +125,13 @@ def trained_step(workload: Workload, how: How, moved: Callable[[Batch], Batch]) 
         params = [p for p in workload.modules[update.trains].parameters() if p.requires_grad]
         only = params if len(workload.updates) > 1 else None  # else the other modules would gather gradients as well
         learn, scale, note = learner(params, update.optimiser, how, only)
-        parts.append((loss_function(partial(update.loss, nets), how), learn))
+        loss_of = update.loss
+        if ranks:  # only the module that learns goes through its wrapper
+            called = {**nets, update.trains: compiled(ranks.wrap(workload.modules[update.trains]), how)}
+            loss_of, learn = heard(partial(loss_of, called), ranks.beat), heard(learn, ranks.beat)
+        else:
+            loss_of = partial(loss_of, nets)
+        parts.append((loss_function(loss_of, how), learn))
         scales += scale
         notes += note
     step = joined(parts, workload.items, keep=partial(on_tensors, kept_whole if how.graphed else detached))
@@ -204,82 +185,22 @@ def kept_whole(tensor: Tensor) -> Tensor:
     return tensor.detach().clone()
 
 
-def compiled_nets(modules: Mapping[str, nn.Module], how: How) -> Nets:
-    """The modules as losses call them."""
+def compiled(net: nn.Module, how: How) -> Callable[..., Any]:
+    """A module as losses call it."""
     if how.compile == "none":
-        return modules
+        return cast("Callable[..., Any]", net)
     import torch
 
     settings = {"backend": how.compile} if how.compile == "aot_eager" else {"mode": how.compile}
-    return {name: torch.compile(net, **settings) for name, net in modules.items()}
+    return cast("Callable[..., Any]", torch.compile(net, **settings))
 
 
-def autocast(how: How) -> AbstractContextManager[Any]:
-    """The context in which a mixed precision computes, which may be entered again and again; else an idle one."""
-    if how.precision not in MIXED:
-        return nullcontext()
-    import torch
+def heard(run: Callable[..., Result], beat: Callable[[], None]) -> Callable[..., Result]:
+    """The same, with a beat once it is done."""
 
-    cast: AbstractContextManager[Any] = torch.autocast(
-        how.device_type, torch.float16 if how.precision == "amp-fp16" else torch.bfloat16
-    )
-    return cast
+    def beating(*arguments: Any) -> Result:
+        result = run(*arguments)
+        beat()
+        return result
 
-
-def loss_function(loss_of: LossOf, how: How) -> LossOf:
-    """The loss under autocast where the precision is mixed."""
-    if how.precision not in MIXED:
-        return loss_of
-    cast = autocast(how)
-
-    def mixed(batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
-        with cast:
-            return loss_of(batch, carry)
-
-    return mixed
-
-
-def learner(
-    params: list[Tensor], spec: Optimiser, how: How, only: list[Tensor] | None
-) -> tuple[Learn, list[Callable[[], float]], list[str]]:
-    """Backward and optimiser step for `params`, its loss scale where it has one, and notes on it.
-
-    `only` limits the backward pass to these parameters.
-    """
-    import torch
-
-    settings = dict(spec.settings)
-    notes = []
-    scaled = how.precision == "amp-fp16"
-    if scaled and how.device_type == "cuda":
-        if "fused" in inspect.signature(spec.kind).parameters:
-            settings.setdefault("fused", True)
-        else:
-            notes.append(f"amp-fp16: {getattr(spec.kind, '__name__', spec.kind)} has no fused form; each step syncs")
-    optimiser = spec.kind(params, **settings)
-    clip = partial(torch.nn.utils.clip_grad_norm_, params, spec.clip_norm) if spec.clip_norm is not None else None
-    scaler = torch.amp.GradScaler(how.device_type) if scaled else None
-
-    def plain(loss: Tensor) -> None:
-        optimiser.zero_grad()
-        loss.backward(inputs=only)
-        optimiser.step()
-
-    def clipped(loss: Tensor) -> None:
-        optimiser.zero_grad()
-        loss.backward(inputs=only)
-        if clip:
-            clip()
-        optimiser.step()
-
-    def in_half(loss: Tensor) -> None:
-        assert scaler
-        optimiser.zero_grad()
-        scaler.scale(loss).backward(inputs=only)
-        if clip:
-            scaler.unscale_(optimiser)
-            clip()
-        scaler.step(optimiser)
-        scaler.update()
-
-    return (in_half if scaler else clipped if clip else plain), [scaler.get_scale] if scaler else [], notes
+    return beating

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 StoppedBy: TypeAlias = Literal["count", "min_time", "max_time", "data", "stop"]
 
@@ -36,6 +36,19 @@ class Stop:
     min_time_ns: int = 0
     max_time_ns: int = NO_LIMIT
     slice_ns: int = SLICE_NS
+
+
+class Rule(Protocol):
+    """What the loop asks; see `SliceRule`."""
+
+    look_ns: int
+    due_steps: int
+    due_items: int
+    met: StoppedBy | None
+
+    def open(self, now: int) -> None: ...
+
+    def closes(self, now: int, steps: int, items: int) -> bool: ...
 
 
 class SliceRule:

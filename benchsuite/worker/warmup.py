@@ -65,12 +65,17 @@ def loss_of(step: Step) -> float | None:
     return finite(sum(losses)) if losses else None
 
 
-def probe(step: Step, batches: Iterator[Any], device: Device, events: EventWriter) -> None:
-    """A few more steps, since batches may differ in length; what is asked is the memory that they take."""
+def probe(
+    step: Step, batches: Iterator[Any], device: Device, events: EventWriter, limit_s: float | None = PROBE_S
+) -> None:
+    """More steps, since batches may differ in length, but not for longer; what is asked is the memory that they take.
+
+    Ranks have no limit of their own, since all must take the same number of steps.
+    """
     began = time.monotonic()
     for batch in itertools.islice(batches, PROBE_STEPS):
         step.run(batch)
         device.sync()
-        if time.monotonic() - began > PROBE_S:
+        if limit_s is not None and time.monotonic() - began > limit_s:
             break
     events.write(End(n=events.count, at_s=time.monotonic(), stopped_by="probe", peak_memory=device.peak_memory()))

@@ -1,0 +1,13 @@
+"""A child dies with its parent, however that ended."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 = PR_SET_PDEATHSIG

@@ -1,0 +1,111 @@
+"""The parent of a group's ranks inside its task: torch's elastic launcher starts them and ends them together.
+
+    python -m benchsuite.worker.group TASK_JSON
+
+Each rank is `benchsuite.worker` with the same file; what it is among them is in its environment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from benchsuite.events import PULSE_BYTES, Assignment, EventWriter, Raised, pulse_file
+from benchsuite.worker.family import die_with_parent
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+TRIES = 3
+# A rank that is asked to end has as long as the parent gives the whole tree.
+SHUTDOWN_S = 3
+
+
+def main(task_file: str) -> int:
+    """Run the ranks of one assignment; 0 if all came to their end, else 1 with the reason told as an event."""
+    die_with_parent()
+    assignment = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment)
+    events = EventWriter(assignment.events)
+    ranks, port = assignment.task.ranks, assignment.task.job.parallel.port
+    Path(pulse_file(assignment.events)).write_bytes(bytes(ranks * PULSE_BYTES))
+    problem = _port_in_use(port) if port else None
+    if problem is None:
+        problem = _launch(task_file, ranks, port)
+    if problem is None:
+        return 0
+    kind, message = problem
+    print(message, file=sys.stderr, flush=True)
+    events.write(Raised(n=events.count, at_s=time.monotonic(), kind=kind, message=message, traceback=""))
+    return 1
+
+
+def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | None:
+    """Why the group failed, as the kind and the message of an error; None if all ranks exited with 0."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    safe_path = ["-P"] if sys.version_info >= (3, 11) else []
+    command = [*safe_path, "-m", "benchsuite.worker", task_file]
+    for attempt in range(1, TRIES + 1):
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=ranks,
+            run_id=f"benchsuite-{os.getpid()}-{attempt}",
+            rdzv_backend="c10d",
+            rdzv_endpoint=f"127.0.0.1:{port or 0}",
+            rdzv_configs={"is_host": True},
+            local_addr="127.0.0.1",
+            max_restarts=0,
+            monitor_interval=0.1,
+        )
+        try:
+            elastic_launch(config, sys.executable)(*command)
+        except ChildFailedError as error:
+            return _failed(error, ranks)
+        except (RuntimeError, OSError) as error:
+            # Between the choice of a port and its use another may take it.
+            if "address already in use" not in str(error).lower() and "EADDRINUSE" not in str(error):
+                return "rendezvous", f"the ranks could not meet: {str(error).strip().splitlines()[0]}"
+            if port or attempt == TRIES:
+                where = f"port {port} (parallel.port)" if port else f"a port, in {TRIES} tries"
+                return "rendezvous", f"the ranks could not meet: {where} is in use"
+        else:
+            return None
+    raise AssertionError
+
+
+def _port_in_use(port: int) -> tuple[str, str] | None:
+    """Of a port that the profile gives: torch would join a stranger who listens there, and wait for minutes."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            message = f"the ranks could not meet: port {port} (parallel.port) cannot be had: {reason}"
+            return "rendezvous", f"{message}; give another, or leave it out"
+    return None
+
+
+def _failed(error: ChildFailedError, ranks: int) -> tuple[str, str]:
+    """Who failed first. One that was killed comes before those that failed for want of it."""
+    codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+    killed = {rank: -code for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
+    if killed:
+        rank, signum = min(killed.items())
+        name = signal.Signals(signum).name
+        return name, f"rank {rank} of {ranks} was killed by {name}"
+    rank, failure = error.get_first_failure()
+    return "rank", f"rank {rank} of {ranks} exited with status {failure.exitcode}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

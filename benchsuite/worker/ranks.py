@@ -1,0 +1,119 @@
+"""One rank among those that train a model together: how it joins them, agrees with them, and averages with them."""
+
+from __future__ import annotations
+
+import inspect
+import mmap
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchsuite.errors import ModelError
+from benchsuite.events import PULSE_BYTES
+from benchsuite.records import GroupUsed
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass
+class Ranks:
+    """This rank's place in its group. `said_stop`: rank 0 was told by the parent to end, and all have heard it."""
+
+    rank: int
+    ranks: int
+    facts: GroupUsed
+    pulse: memoryview
+    said_stop: bool = False
+
+    def agree(self, said: Sequence[int]) -> list[int]:
+        """Whole numbers as rank 0 says them; all ranks wait for it."""
+        import torch
+        import torch.distributed as dist
+
+        numbers = torch.tensor(said, dtype=torch.int64)
+        dist.broadcast(numbers, 0)
+        agreed: list[int] = numbers.tolist()
+        return agreed
+
+    def wrap(self, net: nn.Module) -> nn.Module:
+        """The module as a loss calls it; its gradients become the mean over the ranks.
+
+        Raises:
+            ModelError: it cannot be wrapped.
+        """
+        from torch.nn.parallel import DistributedDataParallel
+
+        # Buffers are each rank's own: those of batch norm are statistics of its own batches. torch renamed the setting.
+        names = inspect.signature(DistributedDataParallel).parameters
+        own_buffers = {"forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False}
+        try:
+            return DistributedDataParallel(net, gradient_as_bucket_view=True, **own_buffers)
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ModelError(f"'{type(net).__name__}' cannot be trained by several ranks: {reason}") from None
+
+    def beat(self) -> None:
+        """This rank has come one point further: its parent can tell who stays behind in a group that hangs."""
+        self.pulse[self.rank] += 1
+
+    def check_same(self, modules: Mapping[str, nn.Module], trained: Iterable[str]) -> None:
+        """Raises ModelError: the ranks' weights are not the same, as they are if all gradients were averaged."""
+        import torch.distributed as dist
+
+        names = sorted(set(trained))
+        mine = [[float(p.detach().double().norm()) for p in modules[name].parameters()] for name in names]
+        all_of: list[Any] = [None] * self.ranks
+        dist.all_gather_object(all_of, mine)
+        for name, norms in zip(names, zip(*all_of, strict=True), strict=True):
+            if any(_apart(norms[0], other) for other in norms[1:]):
+                raise ModelError(f"the ranks' weights of '{name}' have drifted apart: not all gradients were averaged")
+
+    def leave(self) -> None:
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    return any(abs(a - b) > 1e-6 * max(abs(a), abs(b), 1e-12) for a, b in zip(one, other, strict=True))
+
+
+def rank_of(environ: Mapping[str, str]) -> int:
+    """This process's number in its group, from the launcher; 0 for one that is alone."""
+    return int(environ.get("RANK", "0"))
+
+
+def join(device: str, timeout_s: float, pulse: str) -> Ranks:
+    """Meet the other ranks, by what the launcher put into the environment: NCCL for GPUs, gloo for what is on the CPU.
+
+    Args:
+        device: as torch calls it.
+        timeout_s: after which a rank that waits for another gives up.
+        pulse: the group's file of heartbeats.
+
+    Raises:
+        RuntimeError: they do not come together.
+    """
+    import torch
+    import torch.distributed as dist
+
+    on_gpu = device.startswith("cuda")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(seconds=timeout_s))
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else None
+    facts = GroupUsed(
+        ranks=ranks,
+        backend="nccl" if on_gpu else "gloo",
+        nccl=nccl,
+        port=int(os.environ["MASTER_PORT"]),
+    )
+    return Ranks(rank, ranks, facts, _open_pulse(Path(pulse), ranks))
+
+
+def _open_pulse(path: Path, ranks: int) -> memoryview:
+    with path.open("r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), ranks * PULSE_BYTES)).cast("Q")
