@@ -74,12 +74,15 @@ class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
 
 
 class Raised(Record, frozen=True, kw_only=True, tag="error", tag_field="event"):
+    """`of_peers`: the error is that another rank could not be reached, so the cause is elsewhere."""
+
     n: int
     at_s: float
     kind: str
     message: str
     traceback: str
     oom: bool = False
+    of_peers: bool = False
 
 
 Event: TypeAlias = Ready | SliceClosed | End | Raised

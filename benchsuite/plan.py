@@ -17,6 +17,8 @@ from benchsuite.errors import UsageError
 from benchsuite.rundir import job_id
 from benchsuite.tasks import Gpu, Job, Plan, Task, recorded_environ
 
+# How many ranks stand for the GPUs where a job for several runs on the CPU instead: enough to see that it works.
+CPU_RANKS = 2
 # For a child without a GPU: an empty list hides them all.
 NO_GPU = ""
 
@@ -101,7 +103,7 @@ def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
     if on_gpus and devices == "each":
         yield from (Place((gpu,)) for gpu in gpus)
         return
-    most = asked or (len(gpus) if on_gpus else 1)
+    most = asked or (len(gpus) if on_gpus else 1 if devices in ("each", "none") else CPU_RANKS)
     for ranks in range(1 if devices == "progression" else most, most + 1):
         yield Place(tuple(gpus[:ranks]) if on_gpus else (), ranks)
 

@@ -6,10 +6,10 @@ import click
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["models", "profiles", "datasets", "schema"]))
+@click.argument("what", type=click.Choice(["models", "profiles", "datasets", "plots", "schema"]))
 def command(what: str) -> None:
-    """List models, profiles or data sets; `schema` prints the JSON schema of a result."""
-    {"models": _models, "profiles": _profiles, "datasets": _datasets, "schema": _schema}[what]()
+    """List models, profiles, data sets or kinds of plots; `schema` prints the JSON schema of a result."""
+    {"models": _models, "profiles": _profiles, "datasets": _datasets, "plots": _plots, "schema": _schema}[what]()
 
 
 def _models() -> None:
@@ -46,6 +46,13 @@ def _datasets() -> None:
         about = descriptor.load(name).about
         click.echo(f"{name}: {about.title}")
         click.echo(f"    licence: {about.licence}")
+
+
+def _plots() -> None:
+    from benchsuite.report import plots
+
+    for kind, what in plots.kinds().items():
+        click.echo(f"{kind}: {what}")
 
 
 def _schema() -> None:

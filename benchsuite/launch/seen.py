@@ -68,16 +68,21 @@ class Seen:
 
     @property
     def raised(self) -> Raised | None:
-        """The error that came first. A rank that was killed told nothing: its launcher did, and others fail for it."""
+        """The error that came first.
+
+        A rank that was killed, or just exited, told nothing: its launcher did, and the others failed for want of it.
+        """
         of_launcher = self.launcher.raised if self.launcher else None
         if of_launcher and of_launcher.kind.startswith("SIG"):
             return of_launcher
-        errors = [(told.raised.at_s, rank, told.raised) for rank, told in enumerate(self.ranks) if told.raised]
+        errors = [(r.of_peers, r.at_s, rank, r) for rank, told in enumerate(self.ranks) if (r := told.raised)]
         if not errors:
             return of_launcher
-        _, rank, first = min(errors, key=lambda error: error[:2])
+        of_peers, _, rank, first = min(errors, key=lambda error: error[:3])
         if len(self.ranks) == 1:
             return first
+        if of_peers and of_launcher:
+            return of_launcher
         return msgspec.structs.replace(first, message=f"rank {rank} of {len(self.ranks)}: {first.message}")
 
 

@@ -16,7 +16,7 @@ from benchsuite.report.compare import Comparison
 from benchsuite.report.figures import NONE, count, number, one_line, percent, ratio
 from benchsuite.report.score import FAILURE_LIMIT, Score
 from benchsuite.report.summarise import MIN_REPEATS
-from benchsuite.report.summary import Summary
+from benchsuite.report.summary import JobSummary, Summary
 from benchsuite.report.tables import plain
 
 Line = tuple[str, str | Text]
@@ -133,6 +133,9 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
     least = f"tasks of a wave were measured together for at least {percent(summary.overlap, 0)} of their windows"
     yield "Overlap", least if summary.overlap is not None else f"{NONE} (no wave has two tasks)"
     yield "Data", _tally(summary.data)
+    groups = [_group(job) for job in summary.jobs if job.ranks > 1]
+    if groups:
+        yield "Groups", "; ".join(groups)
     found = [f"{job.name} {job.batch_size:,}" for job in summary.jobs if job.batch_size is not None]
     if found:
         yield "Batch size", f"{', '.join(found)} (the largest that fits)"
@@ -141,6 +144,12 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
     yield "Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s"
     if not summary.planned:
         yield "Tasks", _without_plan(summary)
+
+
+def _group(job: JobSummary) -> str:
+    size = job.batch_each
+    batch = f"batch of {size:,} for each of {job.ranks} ranks, {size * job.ranks:,} in all" if size else ""
+    return f"{job.name}: {batch or count(job.ranks, 'rank')}{f', over {job.backend}' if job.backend else ''}"
 
 
 def _without_plan(summary: Summary) -> str:

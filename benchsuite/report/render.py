@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -13,8 +13,9 @@ from rich.text import Text
 
 from benchsuite.report import block
 from benchsuite.report.compare import Comparison
-from benchsuite.report.figures import count, number, one_line, percent, ratio, share
+from benchsuite.report.figures import NONE, count, number, one_line, percent, ratio, share
 from benchsuite.report.load import OPEN, RUNNING
+from benchsuite.report.scaling import Curve, curves
 from benchsuite.report.score import Score
 from benchsuite.report.summary import JobSummary, RerunSummary, Summary, TaskSummary
 from benchsuite.report.tables import Column, fitted, pairs, plain
@@ -59,6 +60,15 @@ _RERUN_COLUMNS = (
     Column("ratio", right=True),
     Column("of", prose=True),
 )
+_SCALING_COLUMNS = (
+    Column("job"),
+    Column("GPUs", right=True),
+    Column("total", right=True, rank=2),
+    Column("per GPU", right=True, rank=1),
+    Column("unit", rank=4),
+    Column("efficiency %", right=True),
+    Column("95 %", right=True, rank=3),
+)
 _TROUBLE_COLUMNS = (Column("status"), Column("task", prose=True), Column("why", prose=True))
 _UNSTEADY_COLUMNS = (
     Column("task"),
@@ -88,12 +98,10 @@ def render(report: Report, console: Console) -> None:
     if summary.in_progress:
         _line(console, _progress(summary))
     if summary.jobs:
-        console.print()
-        table, without = _job_table(summary, report.score, console.width)
-        console.print(table)
-        _line(console, _LEGEND)
-        if without:
-            _line(console, f"Not shown for want of width: {', '.join(without)}.")
+        _jobs(report, console)
+    if found := curves(summary):
+        title = "Scaling (efficiency: the rate of a GPU in the group over that of one alone)"
+        _section(console, title, [_scaling_table(found, summary, width)])
     if report.comparison:
         _section(console, f"Against {report.comparison.name}", _comparison(report.comparison, width))
     if summary.reruns:
@@ -110,6 +118,15 @@ def render(report: Report, console: Console) -> None:
         _section(console, title, [pairs((bad.file, one_line(bad.reason)) for bad in summary.bad_files)])
     if summary.jobs:
         _section(console, "Score", [block.score_block(summary, report.score, report.comparison)])
+
+
+def _jobs(report: Report, console: Console) -> None:
+    console.print()
+    table, without = _job_table(report.summary, report.score, console.width)
+    console.print(table)
+    _line(console, _LEGEND)
+    if without:
+        _line(console, f"Not shown for want of width: {', '.join(without)}.")
 
 
 def _section(console: Console, title: str, body: Iterable[RenderableType]) -> None:
@@ -184,6 +201,27 @@ def _comparison(comparison: Comparison, width: int) -> Iterable[RenderableType]:
     ):
         if names:
             yield plain(Text(f"{label}: {', '.join(names)}", style="yellow"))
+
+
+def _scaling_table(found: Sequence[Curve], summary: Summary, width: int) -> RenderableType:
+    columns: Sequence[Column] = _SCALING_COLUMNS
+    if not summary.gpus_used:  # on a CPU they are ranks
+        names = {"GPUs": "ranks", "per GPU": "per rank"}
+        columns = tuple(replace(column, name=names.get(column.name, column.name)) for column in columns)
+    rows = [
+        (
+            curve.job,
+            str(point.gpus),
+            number(point.total),
+            number(point.per_gpu),
+            f"{curve.unit}/s",
+            share(point.efficiency),
+            f"{share(point.interval.low)} to {share(point.interval.high)}" if point.interval else NONE,
+        )
+        for curve in found
+        for point in curve.points
+    ]
+    return fitted(columns, rows, width)[0]
 
 
 def _rerun_table(reruns: Sequence[RerunSummary], width: int) -> RenderableType:

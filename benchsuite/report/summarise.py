@@ -9,6 +9,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from scipy.special import stdtrit
@@ -133,9 +134,20 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         unsteady=sum(not w.steady for w in windows),
         workload=tasks[0].workload,
         batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
+        **_group(rows),
         repeats=repeats,
         tasks=tasks,
     )
+
+
+def _group(rows: Sequence[Row]) -> dict[str, Any]:
+    """What a job's groups are, where they are groups."""
+    ranks = rows[0].task.ranks
+    if ranks == 1:
+        return {}
+    batch = next((r.result.task for r in rows if r.result), rows[0].task).job.params.get("batch_size")
+    backend = next((r.result.group.backend for r in rows if r.result and r.result.group), None)
+    return {"ranks": ranks, "batch_each": batch if isinstance(batch, int) else None, "backend": backend}
 
 
 def _repeats(rows: Iterable[Row]) -> tuple[Repeat, ...]:

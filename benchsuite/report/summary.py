@@ -81,6 +81,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
     are what perf rests on, over all tasks; `unsteady` counts ok tasks whose window is not steady. `group_gpus`: perf
     is per GPU of a group of so many. `unit_factor` converts the rates of an older baseline to today's unit;
     `excluded` says why the job cannot be compared at all. `batch_size` is the one found for a job that asks for `auto`.
+    Of a group of `ranks`: `batch_each` is the batch of one, `backend` the library by which they talk.
     """
 
     name: str
@@ -102,6 +103,9 @@ class JobSummary(Record, frozen=True, kw_only=True):
     unsteady: int = 0
     workload: str | None = None
     batch_size: int | None = None
+    ranks: int = 1
+    batch_each: int | None = None
+    backend: str | None = None
     unit_factor: float | None = None
     excluded: str | None = None
     repeats: tuple[Repeat, ...] = ()

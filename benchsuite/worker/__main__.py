@@ -29,7 +29,7 @@ from benchsuite.worker.family import die_with_parent
 from benchsuite.worker.how import How, set_precision
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.memory import needed, no_device_memory
-from benchsuite.worker.ranks import Ranks, join, rank_of
+from benchsuite.worker.ranks import Ranks, is_of_peers, join, rank_of
 from benchsuite.worker.step import Step, make_step, read_compiled
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
 from benchsuite.worker.warmup import PROBE_S, loss_of, probe, warm_up
@@ -50,12 +50,27 @@ def main(task_file: str) -> int:
         text = "".join(traceback.format_exception(error))
         print(text, file=sys.stderr, flush=True)
         message = _clean(needed(error, assignment.task) if oom else str(error).strip() or type(error).__name__)
-        trace = _clean(text[-8000:])
-        events.write(
-            Raised(n=events.count, at_s=time.monotonic(), kind=kind, message=message, traceback=trace, oom=oom)
+        raised = Raised(
+            n=events.count,
+            at_s=time.monotonic(),
+            kind=kind,
+            message=message,
+            traceback=_clean(text[-8000:]),
+            oom=oom,
+            of_peers=grouped and is_of_peers(error),
         )
+        events.write(raised)
         return 1
     return 0
+
+
+def _exit(status: int) -> None:
+    """A rank goes at once: torch's threads of communication were seen to abort a process that takes leave properly."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if "RANK" in os.environ:
+        os._exit(status)
+    sys.exit(status)
 
 
 def _clean(text: str) -> str:
@@ -126,7 +141,8 @@ def _control_fd(assignment: Assignment, rank: int) -> int | None:
 def _module(task: Task) -> ModuleType:
     """The model's module. Only a user's own entry sees the current folder, whose names may shadow packages."""
     here = str(Path.cwd())
-    sys.path[:] = [p for p in sys.path if p not in ("", here)]
+    asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [p for p in sys.path if p and (p != here or p in asked)]
     if task.job.model is not None:
         return importlib.import_module(f"benchsuite.models.{task.job.model}")
     sys.path.insert(0, here)
@@ -244,4 +260,4 @@ class Control:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    _exit(main(sys.argv[1]))

@@ -103,6 +103,11 @@ def _failed(error: ChildFailedError, ranks: int) -> tuple[str, str]:
         rank, signum = min(killed.items())
         name = signal.Signals(signum).name
         return name, f"rank {rank} of {ranks} was killed by {name}"
+    # One that exits without a word comes before those that miss it: they say so, and exit with 1.
+    silent = {rank: code for rank, code in codes.items() if code not in (1, -signal.SIGTERM)}
+    if silent:
+        rank, code = min(silent.items())
+        return "rank", f"rank {rank} of {ranks} exited with status {code}"
     rank, failure = error.get_first_failure()
     return "rank", f"rank {rank} of {ranks} exited with status {failure.exitcode}"
 

@@ -73,13 +73,20 @@ class Ranks:
                 raise ModelError(f"the ranks' weights of '{name}' have drifted apart: not all gradients were averaged")
 
     def leave(self) -> None:
+        """Part from the others, once all have come so far."""
         import torch.distributed as dist
 
+        dist.all_gather_object([None] * self.ranks, self.rank)  # none goes while another still listens to it
         dist.destroy_process_group()
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
     return any(abs(a - b) > 1e-6 * max(abs(a), abs(b), 1e-12) for a, b in zip(one, other, strict=True))
+
+
+def is_of_peers(error: Exception) -> bool:
+    """Does the error say that other ranks could not be reached? Then one of them has the cause."""
+    return type(error).__name__.startswith("Dist") or any(word in str(error) for word in ("gloo/transport", "NCCL"))
 
 
 def rank_of(environ: Mapping[str, str]) -> int:

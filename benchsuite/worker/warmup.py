@@ -45,12 +45,14 @@ def _settle(step: Step, batches: Iterator[Any]) -> int:
     if not step.scales:
         return 0
     scales = [scale() for scale in step.scales]
+    loss_of(step)  # of weights that have run away no scale makes a gradient fit
     for steps, batch in enumerate(itertools.islice(batches, SETTLING_STEPS), 1):
         step.run(batch)
         before, scales = scales, [scale() for scale in step.scales]
         if all(now >= was for now, was in zip(scales, before, strict=True)):
             return steps
-    raise ModelError(f"amp-fp16: the loss still overflows after {SETTLING_STEPS} steps of warm-up; try bf16")
+        loss_of(step)
+    raise ModelError(f"amp-fp16: the gradients still overflow after {SETTLING_STEPS} steps of warm-up; try bf16")
 
 
 def loss_of(step: Step) -> float | None:

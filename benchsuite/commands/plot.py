@@ -1,0 +1,35 @@
+"""`benchsuite plot`: a picture of a run's results or of a summary."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+_ENDINGS = (".png", ".svg", ".pdf")
+
+
+@click.command()
+@click.argument("results", required=False, type=click.Path(path_type=Path))
+@click.option("--kind", required=True, help="What to show: see 'benchsuite list plots'.")
+@click.option("-o", "--output", metavar="FILE", help="A new .png, .svg or .pdf file.  [default: KIND.png]")
+def command(results: Path | None, kind: str, output: str | None) -> None:
+    """Draw RESULTS, a results folder or a summary (default: the newest run)."""
+    from benchsuite import rundir
+    from benchsuite.errors import OutputError, UsageError, one_line
+    from benchsuite.files import look
+    from benchsuite.report import plots
+    from benchsuite.report.summarise import summary_of
+
+    target = Path(output or f"{kind}.png")
+    if target.suffix.lower() not in _ENDINGS:
+        raise UsageError(f"-o {one_line(str(target))}: name a file that ends in {', '.join(_ENDINGS)}")
+    if look(target):
+        raise OutputError(f"{target}: the file exists and is not overwritten; name another with -o")
+    figure = plots.draw(kind, summary_of(results or rundir.newest_run(os.environ)))
+    try:
+        figure.savefig(target, dpi=150)
+    except OSError as error:
+        raise OutputError(f"{target}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+    click.echo(f"benchsuite: plot written to {one_line(str(target))}", err=True)

@@ -1,0 +1,340 @@
+"""Groups of ranks for real, over gloo on the CPU: what they learn, when they stop, and how they fail."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import PROGRAMS, benchsuite, command, environ, marked, one_line_error, read_results, wait_for
+
+pytest.importorskip("torch")
+
+import torch
+
+from benchsuite import entries
+from benchsuite.events import PULSE_BYTES
+from benchsuite.models import Share, polynome, recommendation, subpixel
+from benchsuite.worker.agreement import AgreedRule
+from benchsuite.worker.how import How
+from benchsuite.worker.step import make_step
+from benchsuite.worker.timing import Stop
+
+pytestmark = pytest.mark.torch
+
+SUPERVISED = [name for name in entries.names() if entries.declared(name, None).parallel and name != "loader"]
+GROUP = {"placement": "cpu", "parallel": {"dp": 2}, "min_time_s": 2.0, "max_time_s": 30.0, "timeout_s": 90.0}
+
+
+def ranks_of(program: str, count: int, *arguments: str) -> str:
+    """Run a program as so many ranks; what rank 0 printed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = environ(WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1")
+    words = [sys.executable, "-W", "error", str(PROGRAMS / program), *arguments]
+    running = [
+        subprocess.Popen(
+            words, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(count)
+    ]
+    told = [process.communicate(timeout=240) for process in running]
+    assert [process.returncode for process in running] == [0] * count, "\n".join(err for _, err in told)
+    return told[0][0]
+
+
+def with_pulse(tmp_path: Path, count: int) -> str:
+    pulse = tmp_path / "pulse"
+    pulse.write_bytes(bytes(count * PULSE_BYTES))
+    return str(pulse)
+
+
+def test_every_supervised_model_learns_from_the_mean_of_two_ranks_gradients(tmp_path: Path) -> None:
+    """Batch norm, dropout and noise are each rank's own, and played as such."""
+    told = json.loads(ranks_of("averaging.py", 2, with_pulse(tmp_path, 2), *SUPERVISED))
+    assert set(told["apart"]) == set(SUPERVISED)
+    assert {name: far for name, far in told["apart"].items() if far > 2e-5} == {}
+    assert told["beats"][0] == told["beats"][1] > 2 * len(SUPERVISED)
+
+
+def test_four_ranks_learn_alike(tmp_path: Path) -> None:
+    names = ["polynome", "vae", "dcgan", "wlm"]
+    told = json.loads(ranks_of("averaging.py", 4, with_pulse(tmp_path, 4), *names))
+    assert {name: far for name, far in told["apart"].items() if far > 2e-5} == {}
+
+
+@pytest.mark.parametrize("model", [polynome, subpixel, recommendation])
+def test_the_mean_of_the_ranks_gradients_is_that_of_their_joined_batch(model: Any) -> None:
+    """Where a batch has no statistics of its own: what two ranks learn is what one learns from both their batches."""
+    params = model.Params(**model.SMALL)
+
+    def gradients(pick: Any) -> list[torch.Tensor]:
+        torch.manual_seed(7)
+        workload = model.build(params)
+        both = [next(iter(workload.batches(Share(rank=rank, ranks=2)))) for rank in range(2)]
+        make_step(workload, How()).run(pick(both))
+        return [p.grad.clone() for p in workload.modules["net"].parameters()]
+
+    one, other = gradients(lambda both: both[0]), gradients(lambda both: both[1])
+    joined = gradients(lambda both: tuple(torch.cat(parts) for parts in zip(*both, strict=True)))
+    for a, b, whole in zip(one, other, joined, strict=True):
+        assert torch.allclose((a + b) / 2, whole, atol=1e-6)
+
+
+# --- the agreement on slices ------------------------------------------------------------------------------------------
+
+
+class Played:
+    """A group's rank whose agreement is a list: rank 0 appends, the other reads."""
+
+    def __init__(self, rank: int, said: list[list[int]]) -> None:
+        self.rank, self.ranks, self.said, self.said_stop = rank, 2, said, False
+
+    def agree(self, said: list[int]) -> list[int]:
+        if self.rank == 0:
+            self.said.append(list(said))
+            return said
+        return self.said.pop(0)
+
+
+def test_ranks_close_and_stop_at_the_same_steps_by_the_clock_of_the_first() -> None:
+    said: list[list[int]] = []
+    stop = Stop(min_time_ns=2_000_000_000)
+    first = AgreedRule(Played(0, said), lambda: False, stop, 0)  # type: ignore[arg-type]
+    other = AgreedRule(Played(1, said), lambda: False, stop, 0)  # type: ignore[arg-type]
+    closed: list[tuple[int, bool]] = []
+    now = steps = 0
+    while first.met is None:
+        take = first.due_steps - steps
+        assert other.due_steps == first.due_steps, "both look after the same number of steps"
+        now, steps = now + take * 10_000_000, first.due_steps
+        own = first.closes(now, steps, 3 * steps)
+        assert other.closes(now * 7 % 5, steps, 3 * steps) == own, "whatever its own clock says"
+        closed.append((steps, own))
+        if own:
+            first.open(now)
+            other.open(now)
+            steps = 0
+    assert first.met == other.met == "min_time"
+    assert sum(own for _, own in closed) == 4
+    assert all(50 <= count <= 52 for count, own in closed if own)
+
+
+def test_a_count_is_that_of_all_ranks_together() -> None:
+    said: list[list[int]] = []
+    rule = AgreedRule(Played(0, said), lambda: False, Stop(max_items=40), 0)  # type: ignore[arg-type]
+    assert not rule.closes(1_000_000, 1, 10)
+    assert rule.closes(2_000_000, 2, 20)
+    assert rule.met == "count"
+
+
+def test_stop_is_heard_by_all() -> None:
+    said: list[list[int]] = []
+    ranks = Played(0, said), Played(1, said)
+    rules = [AgreedRule(r, lambda: True, Stop(min_time_ns=1 << 50), 0) for r in ranks]  # type: ignore[arg-type]
+    for rule in rules:
+        rule.closes(600_000_000, 1, 1)
+    assert [r.said_stop for r in ranks] == [True, True]
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, **jobs: dict[str, Any]) -> Path:
+    path.write_text(json.dumps({"*": GROUP, **jobs}), encoding="utf-8")
+    return path
+
+
+def failing(kind: str, rank: int = 1, **fields: Any) -> dict[str, Any]:
+    return {"entry": "group_faults:build", "params": {"kind": kind, "rank": rank}, "min_time_s": 30.0, **fields}
+
+
+def nothing_left(out: Path) -> None:
+    marks = [
+        line["mark"] for line in map(json.loads, (out / "attempts.jsonl").read_text().splitlines()) if line.get("mark")
+    ]
+    assert marks
+    for mark in marks:
+        wait_for(lambda mark=mark: not marked(mark), 10)
+
+
+def test_a_group_is_one_task_with_the_slices_of_each_rank(tmp_path: Path) -> None:
+    write(tmp_path / "p.json", v={"model": "vae", "params": {"batch_size": 16}, "min_time_s": 5.5})
+    done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path, env=environ(MASTER_PORT="29500", RANK="3"))
+    assert done.returncode == 0, done.stderr
+    result = read_results(tmp_path / "out")["v"]
+    assert result.group is not None
+    assert (result.group.ranks, result.group.backend) == (2, "gloo")
+    assert result.group.port not in (None, 29500), "a port that is only inherited is not used"
+    one, other = result.measurement.streams
+    assert (one.rank, other.rank) == (0, 1)
+    assert [(s.steps, s.items) for s in one.slices] == [(s.steps, s.items) for s in other.slices]
+    assert all(s.items == 16 * s.steps for s in one.slices)
+    assert one.losses != other.losses, "each has data of its own"
+    report = benchsuite("report", "out", cwd=tmp_path).stdout
+    total = sum(s.items for stream in (one, other) for s in stream.slices)
+    assert total > 0
+    assert "batch of 16 for each of 2 ranks, 32 in all" in " ".join(report.split())
+    nothing_left(tmp_path / "out")
+
+
+def test_a_progression_on_the_cpu_is_a_job_for_each_number_of_ranks(tmp_path: Path) -> None:
+    jobs = {"s": {"model": "polynome", "placement": "gpu_progression_or_cpu", "min_time_s": 4.8}}
+    write(tmp_path / "p.json", **jobs)
+    done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    files = sorted(path.name for path in (tmp_path / "out").glob("p.s.*.json"))
+    assert [name.split(".2")[0] for name in files] == ["p.s.J0.0", "p.s.J0.1"]
+    report = benchsuite("report", "out", cwd=tmp_path).stdout
+    assert "s.1" in report and "s.2" in report
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "message"),
+    [
+        ("raise", "failed", "rank 1 of 2: no more naps"),
+        ("sigkill", "killed", "rank 1 of 2 was killed by SIGKILL"),
+        ("exit", "failed", "rank 1 of 2 exited with status 3"),
+    ],
+)
+def test_the_first_rank_to_fail_is_named_and_all_end(kind: str, status: str, message: str, tmp_path: Path) -> None:
+    write(tmp_path / "p.json", g=failing(kind))
+    done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 1
+    result = read_results(tmp_path / "out")["g"]
+    assert result.error is not None
+    assert (result.status, result.error.message) == (status, message)
+    nothing_left(tmp_path / "out")
+    report = benchsuite("report", "out", cwd=tmp_path).stdout
+    assert "1 of 1 task" in report and "not ok" in report
+
+
+@pytest.mark.parametrize("kind", ["hang", "hang_in_data"])
+def test_a_rank_that_hangs_is_named_when_time_is_up(kind: str, tmp_path: Path) -> None:
+    write(tmp_path / "p.json", g=failing(kind, min_time_s=8.0, max_time_s=9.0, timeout_s=16.0))
+    done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 1
+    result = read_results(tmp_path / "out")["g"]
+    assert result.status == "timeout"
+    assert result.error is not None
+    assert "not ended within 16 s; rank 1 of 2 is behind the others" in result.error.message
+    nothing_left(tmp_path / "out")
+
+
+def test_a_rank_killed_by_hand_leaves_one_counted_failure_and_its_slices(tmp_path: Path) -> None:
+    write(tmp_path / "p.json", g={"model": "polynome", "min_time_s": 60.0, "max_time_s": 80.0, "timeout_s": 100.0})
+    running = subprocess.Popen(
+        command("jobs", "p.json", "-o", "out"), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
+    )
+    events = tmp_path / "out" / "logs" / "g.J0.a1.events.1.jsonl"
+    wait_for(lambda: events.exists() and len(events.read_text().splitlines()) > 3, 60)
+    mark = next(
+        iter(json.loads(line)["mark"] for line in (tmp_path / "out" / "attempts.jsonl").read_text().splitlines())
+    )
+    ranks = [pid for pid in marked(mark) if "RANK" in environ_of(pid)]
+    victim = next(pid for pid in ranks if environ_of(pid)["RANK"] == "1")
+    os.kill(victim, signal.SIGKILL)
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 1, stderr
+    result = read_results(tmp_path / "out")["g"]
+    assert result.status == "killed"
+    assert len(result.measurement.streams) == 2
+    assert all(stream.slices for stream in result.measurement.streams)
+    nothing_left(tmp_path / "out")
+
+
+def environ_of(pid: int) -> dict[str, str]:
+    text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    return dict(pair.split("=", 1) for pair in text.split("\0") if "=" in pair)
+
+
+@contextlib.contextmanager
+def listening(port: int = 0) -> Iterator[int]:
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", port))
+        held.listen()
+        yield held.getsockname()[1]
+
+
+def test_a_port_of_the_profile_is_used_as_given_or_its_loss_is_said(tmp_path: Path) -> None:
+    with listening() as free:
+        pass
+    job = {"model": "polynome", "parallel": {"dp": 2, "port": free}}
+    write(tmp_path / "p.json", g=job)
+    done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    group = read_results(tmp_path / "out")["g"].group
+    assert group is not None
+    assert group.port == free
+    with listening() as taken:
+        write(tmp_path / "p.json", g={**job, "parallel": {"dp": 2, "port": taken}})
+        done = benchsuite("jobs", "p.json", "-o", "again", cwd=tmp_path)
+    assert done.returncode == 1
+    error = read_results(tmp_path / "again")["g"].error
+    assert error is not None
+    assert f"port {taken} (parallel.port) cannot be had: address already in use" in error.message
+
+
+def test_two_groups_at_once_do_not_meet(tmp_path: Path) -> None:
+    with contextlib.suppress(OSError), listening(29500):
+        for name in ("one", "two"):
+            write(tmp_path / f"{name}.json", g={"model": "polynome", "min_time_s": 4.8})
+        running = [
+            subprocess.Popen(
+                command("jobs", f"{name}.json", "-o", name),
+                cwd=tmp_path,
+                env=environ(),
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for name in ("one", "two")
+        ]
+        told = [process.communicate(timeout=120)[1] for process in running]
+        assert [process.returncode for process in running] == [0, 0], told
+        groups = [read_results(tmp_path / name)["g"].group for name in ("one", "two")]
+        assert len({group.port for group in groups if group}) == 2
+
+
+@pytest.mark.parametrize(
+    ("job", "parts"),
+    [
+        ({"model": "minigrid"}, ("'minigrid' steps by itself", "per_gpu")),
+        ({"model": "vae", "placement": "per_gpu"}, ("each task has one GPU", "all_gpus")),
+        ({"model": "vae", "parallel": {"pp": 2}}, ("parallel", "pp")),
+        ({"model": "vae", "env": {"MASTER_PORT": "1"}}, ("MASTER_PORT", "parallel")),
+    ],
+)
+def test_what_cannot_be_a_group_is_refused(job: dict[str, Any], parts: tuple[str, ...], tmp_path: Path) -> None:
+    write(tmp_path / "p.json", g=job)
+    one_line_error(benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path), "job 'g'", *parts)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_batch_that_no_rank_can_fill_ends_before_anything_is_timed(tmp_path: Path) -> None:
+    done = benchsuite("prepare", "mnist", "-d", "data", "--synthetic", "--size", "small", cwd=tmp_path)
+    assert done.returncode == 0
+    write(tmp_path / "p.json", g={"model": "vae", "data": "mnist", "params": {"batch_size": 2001}})
+    done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
+    error = read_results(tmp_path / "out")["g"].error
+    assert error is not None
+    assert "batch_size 2,001 is over its 2,000 images for each of 2 ranks" in error.message
+    assert "give batch_size of at most 2000" in error.message
+
+
+def test_a_rerun_of_a_group_is_a_group(tmp_path: Path) -> None:
+    write(tmp_path / "p.json", g={"model": "polynome"})
+    assert benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path).returncode == 0
+    (file,) = (tmp_path / "out").glob("p.g.*.json")
+    done = benchsuite("rerun", str(file), "-o", "again.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "again.json").read_text())["group"]["ranks"] == 2
