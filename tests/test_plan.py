@@ -6,17 +6,20 @@ import json
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from conftest import make_gpu
 from support import benchsuite, environ, needs_torch, one_line_error, write_profile
 
 from benchsuite import profile
+from benchsuite.errors import UsageError
 from benchsuite.host.machine import visible
 from benchsuite.overrides import Overrides
-from benchsuite.plan import make_plan, waves
+from benchsuite.plan import command_line, make_plan, waves
 from benchsuite.rundir import job_id
-from benchsuite.tasks import Gpu, Job, Placement
+from benchsuite.tasks import Gpu, Job, Parallel, Placement
 
 FOUR = [make_gpu(i) for i in range(4)]
 
@@ -80,6 +83,39 @@ def test_without_a_gpu_a_job_runs_on_the_cpu_only_where_the_profile_allows_it() 
     assert len(make_plan("p", [allowed], FOUR, environ={}).tasks) == 4
 
 
+def test_a_progression_is_a_task_for_each_number_of_gpus_and_each_is_a_wave_of_its_own() -> None:
+    job = Job(name="s", model="vae", placement=Placement(devices="progression"))
+    tasks = make_plan("p", [job], FOUR[:3], environ={}, repeats=2).tasks
+    assert [(t.id, len(t.gpus), t.ranks) for t in tasks[:3]] == [("s.J0.0", 1, 1), ("s.J0.1", 2, 2), ("s.J0.2", 3, 3)]
+    assert tasks[2].environ["CUDA_VISIBLE_DEVICES"] == "GPU-0000,GPU-0001,GPU-0002"
+    assert [len(wave) for wave in waves(tasks)] == [1] * 6
+    assert command_line(tasks[1]).endswith("""-- --placement all_gpus '--parallel={"dp":2}'""")
+
+
+def test_all_gpus_is_one_task_and_dp_takes_the_first_of_them() -> None:
+    job = Job(name="a", model="vae", placement=Placement(devices="all"))
+    (task,) = make_plan("p", [job], FOUR, environ={}).tasks
+    assert (task.id, len(task.gpus), task.ranks) == ("a.J0", 4, 4)
+    two = msgspec.structs.replace(job, parallel=Parallel(dp=2))
+    (task,) = make_plan("p", [two], FOUR, environ={}).tasks
+    assert ([gpu.visible_index for gpu in task.gpus], task.ranks) == ([0, 1], 2)
+
+
+@pytest.mark.parametrize("devices", ["all", "progression"])
+def test_more_ranks_than_gpus_are_refused(devices: Any) -> None:
+    job = Job(name="a", model="vae", placement=Placement(devices=devices), parallel=Parallel(dp=5))
+    with pytest.raises(UsageError, match=r"job 'a': parallel.dp 5 is over the 4 visible GPUs; lower it"):
+        make_plan("p", [job], FOUR, environ={})
+
+
+def test_where_no_gpu_is_two_ranks_on_the_cpu_stand_for_several() -> None:
+    for devices, ranks in (("all", [2]), ("progression", [1, 2])):
+        job = Job(name="a", model="vae", placement=Placement(devices=devices, cpu_allowed=True))  # type: ignore[arg-type]
+        assert [(t.ranks, t.gpus, t.skip) for t in make_plan("p", [job], [], environ={}).tasks] == [
+            (n, (), None) for n in ranks
+        ]
+
+
 def test_a_cpu_job_is_one_task_that_sees_no_gpu() -> None:
     job = Job(name="cart", model="vae", placement=Placement(devices="none"))
     assert plan_of(job, FOUR) == [("cart.J0", "", None)]
@@ -119,7 +155,7 @@ def test_job_ids_are_rendered_from_the_identity() -> None:
     (task,) = make_plan("p", [EACH], FOUR[:1], environ={}).tasks
     import msgspec
 
-    assert job_id(msgspec.structs.replace(task, job=progression, gpus=tuple(FOUR[:3]), repeat=4)) == "4.2"
+    assert job_id(msgspec.structs.replace(task, job=progression, gpus=tuple(FOUR[:3]), ranks=3, repeat=4)) == "4.2"
 
 
 def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> None:
@@ -174,7 +210,7 @@ def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> N
 def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
     done = benchsuite("jobs", "smoke", "--dry-run", "--repeat", "2", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stdout.count(" run ") == 34
+    assert done.stdout.count(" run ") == 38
     assert list(tmp_path.iterdir()) == []
 
 

@@ -210,7 +210,7 @@ def test_a_result_too_short_to_measure_is_insufficient(tmp_path: Path) -> None:
 def test_a_progression_is_a_job_for_each_number_of_gpus_and_perf_is_per_gpu(tmp_path: Path) -> None:
     job = Job(name="scaling", model="vae", placement=Placement(devices="progression"))
     one = msgspec.structs.replace(make_task("scaling"), job=job)
-    two = msgspec.structs.replace(one, id="scaling.J0.1", gpus=(*one.gpus, *make_task(gpu=1).gpus))
+    two = msgspec.structs.replace(one, id="scaling.J0.1", gpus=(*one.gpus, *make_task(gpu=1).gpus), ranks=2)
     keep_run(tmp_path / "run", [make_result(task=one), make_result(task=two)])
     assert [(row.job, row.perf) for row in load(tmp_path / "run").rows] == [("scaling.1", 100.0), ("scaling.2", 50.0)]
 

@@ -208,9 +208,10 @@ class Fencing:
         if group:
             facts = msgspec.structs.replace(facts, group=_name(group))
         affinity = facts.cpus if facts.cpu == "affinity" else ()
-        # As many threads as CPUs may be busy, but for what the user or the job has set.
-        size = str(min(len(facts.cpus), self.count))
-        environ = {name: size for name in THREADS if facts.cpu != "none" and name not in task.environ}
+        # As many threads as CPUs may be busy, shared by the ranks of a group, but for what the user or the job has set.
+        size = str(max(1, min(len(facts.cpus) or self.count, self.count) // task.ranks))
+        bounded = facts.cpu != "none" or task.ranks > 1
+        environ = {name: size for name in THREADS if bounded and name not in task.environ}
         return Tenant(facts, group, made=self.made is not None, affinity=affinity, environ=environ)
 
     def _refuse(self, why: str) -> None:

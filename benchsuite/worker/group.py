@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 TRIES = 3
-# A rank that is asked to end has as long as the parent gives the whole tree.
-SHUTDOWN_S = 3
+RENDEZVOUS_S = 300
 
 
 def main(task_file: str) -> int:
@@ -59,9 +58,9 @@ def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | N
             max_nodes=1,
             nproc_per_node=ranks,
             run_id=f"benchsuite-{os.getpid()}-{attempt}",
-            rdzv_backend="c10d",
-            rdzv_endpoint=f"127.0.0.1:{port or 0}",
-            rdzv_configs={"is_host": True},
+            rdzv_backend="static",  # this process holds the store where the ranks meet, at exactly this port
+            rdzv_endpoint=f"127.0.0.1:{port or _free_port()}",
+            rdzv_configs={"rank": 0, "timeout": RENDEZVOUS_S},
             local_addr="127.0.0.1",
             max_restarts=0,
             monitor_interval=0.1,
@@ -80,6 +79,14 @@ def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | N
         else:
             return None
     raise AssertionError
+
+
+def _free_port() -> int:
+    """One that the system gives."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _port_in_use(port: int) -> tuple[str, str] | None:
