@@ -243,8 +243,8 @@ def _check_data(job: Job, at: str) -> None:
     if job.data not in known:
         raise ProfileError(f"{at}: field 'data': no data set '{job.data}'{nearest(job.data, known)}")
     reads = entries.declared(job.model, job.entry).reads
-    fitting = [name for name in known if descriptor.load(name).about.reader in reads]
-    if job.data not in fitting:
+    if descriptor.load(job.data).about.reader not in reads:
+        fitting = [name for name in known if descriptor.load(name).about.reader in reads]
         able = f"reads {', '.join(fitting)}" if fitting else "reads no data set"
         raise ProfileError(f"{at}: field 'data': '{job.model or job.entry}' cannot read '{job.data}'; it {able}")
 

@@ -45,7 +45,7 @@ def test_lists(tmp_path: Path) -> None:
         assert f"\n{name}: " in f"\n{models}"
     assert "--batch-size int over 0 = " in models
     profiles = benchsuite("list", "profiles", cwd=tmp_path).stdout
-    assert "smoke: 17 jobs" in profiles
+    assert "smoke: 18 jobs" in profiles
     assert "standard: 18 jobs" in profiles
     datasets = benchsuite("list", "datasets", cwd=tmp_path).stdout
     for name in ("mnist", "fake_imagenet", "bsds500", "coco", "wmt16", "wikitext2", "ml20m", "time_series"):

@@ -114,7 +114,10 @@ BAD: dict[str, tuple[Any, tuple[str, ...]]] = {
     "unknown field": ({"a": {**JOB, "argumets": {}}}, ("job 'a'", "unknown field 'argumets'")),
     "near field": ({"a": {**JOB, "max_cout": 3}}, ("did you mean 'max_count'?",)),
     "later field": ({"a": {**JOB, "matrix": {}}}, ("'matrix' is not supported by this version",)),
-    "later placement": ({"a": {**JOB, "placement": "all_gpus"}}, ("field 'placement'", "only per_gpu", "supported")),
+    "later placement": (
+        {"a": {**JOB, "placement": {"devices": "each", "copies": 2}}},
+        ("field 'placement'", "only per_gpu", "supported"),
+    ),
     "no model": ({"a": {}}, ("give either 'model' or 'entry'",)),
     "two models": ({"a": {**JOB, "entry": "x:y"}}, ("give either 'model' or 'entry'",)),
     "unknown model": ({"a": {"model": "vea"}}, ("job 'a'", "no model 'vea'", "did you mean 'vae'?")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, get_args
@@ -109,7 +110,11 @@ def load(name: str) -> DataSet:
     """
     if "/" not in name and not name.endswith((".yaml", ".yml", ".json")) and name not in names():
         raise ProfileError(f"no data set '{name}'{nearest(name, names())}")
-    path = files.find("datasets", name)
+    return _read(files.find("datasets", name))
+
+
+@functools.cache
+def _read(path: Path) -> DataSet:
     content = files.read_mapping(path)
     about = _converted(content, path)
     try:
