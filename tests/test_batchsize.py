@@ -101,16 +101,16 @@ def test_host_memory_that_ends_is_a_bound(tmp_path: Path) -> None:
 def test_on_a_cpu_no_batch_is_tried_that_would_take_the_hosts_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchsuite.launch.batchsize._Place._memory_bytes", lambda self: 400 << 20)
+    monkeypatch.setattr("benchsuite.launch.batchsize._Place._memory_bytes", lambda self: 160 << 20)
     params = {"batch_size": "auto", "most": 1_000_000, "fails": 1_000_000, "broken": False}
     monkeypatch.syspath_prepend(PROGRAMS)
     found = side_by_side(tmp_path, monkeypatch, a={"entry": "grows:build", "params": params, "min_time_s": 0.6})
     search = found["a"].batch_search
     assert search is not None
-    assert "of the host's memory, of 0.4 GiB" in search.limit
+    assert "of the host's memory, of 0.2 GiB" in search.limit
     fitting = {probe.batch_size: probe.host_bytes for probe in search.probes if probe.fits}
-    assert 0 < (fitting[search.found] or 0) < 0.85 * (400 << 20)
-    assert len(fitting) > 3, "it went on for as long as there was room"
+    assert 0 < (fitting[search.found] or 0) < 0.85 * (160 << 20)
+    assert len(fitting) > 2, "it went on for as long as there was room"
     assert found["a"].task.job.params["batch_size"] == search.found
 
 

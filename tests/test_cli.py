@@ -297,10 +297,12 @@ def test_what_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
         ["jobs", "x" * 300],
     ):
         code = (
-            "import importlib.metadata, os, pkgutil, benchsuite\n"
-            "for module in pkgutil.walk_packages(benchsuite.__path__, 'benchsuite.'):\n"
-            "    if not module.name.startswith(('benchsuite.worker', 'benchsuite.models', 'benchsuite.__main__')):\n"
-            "        importlib.import_module(module.name)\n"
+            "import importlib.metadata, os, pathlib, benchsuite\n"
+            "root = pathlib.Path(benchsuite.__file__).parent\n"
+            "for file in sorted(root.rglob('*.py')):\n"
+            "    parts = file.relative_to(root).with_suffix('').parts\n"
+            "    if parts[0] not in ('worker', 'models', '__main__') and 'plots' not in parts:\n"
+            "        importlib.import_module('.'.join(('benchsuite', *parts)).removesuffix('.__init__'))\n"
             "importlib.metadata.version('msgspec')\n"
             f"os.setgid(65534); os.setuid(65534); importlib.import_module('benchsuite.cli').main({arguments!r})"
         )
