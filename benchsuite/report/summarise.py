@@ -15,6 +15,7 @@ import msgspec
 from scipy.special import stdtrit
 
 from benchsuite.records import Code, Result
+from benchsuite.report import conditions
 from benchsuite.report.load import INSUFFICIENT, OPEN, Loaded, Row, load
 from benchsuite.report.summary import (
     BadFile,
@@ -133,6 +134,8 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         seconds=math.fsum(w.seconds for w in windows),
         unsteady=sum(not w.steady for w in windows),
         workload=tasks[0].workload,
+        settings=conditions.settings(_asked(rows[0]), rows[0]),
+        data_used=conditions.data_used(rows),
         batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
         **_group(rows),
         repeats=repeats,
@@ -261,10 +264,10 @@ def _data(result: Result) -> str:
     if data.version is None:
         return f"real ({data.name})" if data.real else "generated in memory"
     kind = "real" if data.real else f"synthetic {data.size}" if data.size else "synthetic"
-    return f"{data.name} {data.version} ({kind}, page cache {_cache(data.cached)})"
+    return f"{data.name} {data.version} ({kind}, page cache {cache_state(data.cached)})"
 
 
-def _cache(cached: float | None) -> str:
+def cache_state(cached: float | None) -> str:
     """In words how much of the files lay in the page cache when a task was started."""
     if cached is None:
         return "not known"

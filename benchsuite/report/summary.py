@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from benchsuite.errors import OutputError
-from benchsuite.records import Code, Machine
+from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.rundir import read_record
 from benchsuite.schema import SCHEMA, Record, to_json
 from benchsuite.writing import write_new
@@ -81,7 +81,8 @@ class JobSummary(Record, frozen=True, kw_only=True):
     are what perf rests on, over all tasks; `unsteady` counts ok tasks whose window is not steady. `group_gpus`: perf
     is per GPU of a group of so many. `unit_factor` converts the rates of an older baseline to today's unit;
     `excluded` says why the job cannot be compared at all. `batch_size` is the one found for a job that asks for `auto`.
-    Of a group of `ranks`: `batch_each` is the batch of one, `backend` the library by which they talk.
+    Of a group of `ranks`: `batch_each` is the batch of one, `backend` the library by which they talk. `settings` is
+    what was asked, by field, `data_used` what its tasks read: they say how two runs differ.
     """
 
     name: str
@@ -102,6 +103,8 @@ class JobSummary(Record, frozen=True, kw_only=True):
     seconds: float = 0.0
     unsteady: int = 0
     workload: str | None = None
+    settings: dict[str, Any] = {}
+    data_used: tuple[DataUsed, ...] = ()
     batch_size: int | None = None
     ranks: int = 1
     batch_each: int | None = None
