@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from io import TextIOWrapper
@@ -13,11 +14,34 @@ import click
 _PIPE_WIDTH = 120
 
 
+def _finite(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    if math.isnan(value):
+        raise click.BadParameter("nan is no number of percent.")
+    return value
+
+
 @click.command()
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("--weights", metavar="FILE", help="Weights of the jobs.  [default: the profile's own]")
-@click.option("--compare", metavar="BASE", help="A baseline, a summary file or another results folder.")
-def command(out: Path | None, weights: str | None, compare: str | None) -> int:
+@click.option(
+    "--compare",
+    metavar="BASE",
+    multiple=True,
+    help="A baseline, a summary file or another results folder. Can be given several times.",
+)
+@click.option(
+    "--margin",
+    type=click.FloatRange(0, 100, min_open=True),
+    metavar="PERCENT",
+    default=2.0,
+    show_default=True,
+    callback=_finite,
+    help="What counts as the same speed.",
+)
+@click.option("--compare-unlike", is_flag=True, help="Compare jobs too that do not train the same on both sides.")
+def command(
+    out: Path | None, weights: str | None, compare: tuple[str, ...], margin: float, compare_unlike: bool
+) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
     Can be used at any time, also while a run is going on. Exit status 1: no task is ok (yet).
@@ -34,12 +58,15 @@ def command(out: Path | None, weights: str | None, compare: str | None) -> int:
     out = out or rundir.newest_run(os.environ)
     summary = summary_of(out)
     laid = weighing.weigh(weighing.weights_for(summary.profile, weights), summary)
-    comparison = comparing.compare(summary, comparing.find_base(compare), laid, compare) if compare else None
+    comparisons = tuple(
+        comparing.compare(summary, comparing.find_base(base), laid, base, margin / 100, compare_unlike)
+        for base in compare
+    )
     if isinstance(sys.stdout, TextIOWrapper):
         # A name that the terminal cannot write must not stop the report.
         sys.stdout.reconfigure(errors="replace")
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = str(out / "logs") if (out / "logs").is_dir() else None
-    render.render(render.Report(str(out), summary, score(summary, laid), comparison, logs), console)
+    render.render(render.Report(str(out), summary, score(summary, laid), comparisons, logs), console)
     return 0 if summary.any_ok else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import PurePath
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from benchsuite.records import Code
 from benchsuite.report.compare import Comparison
-from benchsuite.report.figures import NONE, count, number, one_line, percent, ratio
+from benchsuite.report.figures import NONE, bounds, count, number, one_line, percent, ratio
 from benchsuite.report.score import FAILURE_LIMIT, Score
 from benchsuite.report.summarise import MIN_REPEATS
 from benchsuite.report.summary import JobSummary, Summary
@@ -48,12 +48,13 @@ def _date(summary: Summary) -> str:
         return created
 
 
-def score_block(summary: Summary, score: Score, comparison: Comparison | None) -> Table:
+def score_block(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> Table:
     """Label and value, the verdicts first."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for label, value in (*_verdicts(summary, score), *_against(comparison), ("", ""), *_beside(summary, score)):
+    against = [line for comparison in comparisons for line in _against(comparison, len(comparisons) > 1)]
+    for label, value in (*_verdicts(summary, score), *against, ("", ""), *_beside(summary, score)):
         table.add_row(label, plain(value))
     return table
 
@@ -104,19 +105,28 @@ def _floor_percent(share: float) -> str:
     return f"{math.floor(100 * share + 1e-9)} %"
 
 
-def _against(comparison: Comparison | None) -> Iterator[Line]:
-    if comparison is None:
-        return
+def _against(comparison: Comparison, named: bool) -> Iterator[Line]:
+    """The score ratio with its verdict; `named`: which base it is of, where there are several."""
+    of = f"   against {one_line(comparison.name)}" if named else ""
     if comparison.ratio is None:
         same = "the same workload and " if comparison.different else ""
-        yield "Against base", f"no ratio: no weighed job has {same}a throughput on both sides"
+        yield "Against base", f"no ratio: no weighed job has {same}a throughput on both sides{of}"
         return
+    verdict = comparison.verdict
     value = Text(ratio(comparison.ratio), style="bold")
     jobs = count(len(comparison.scored), "common job")
     value.append(f"   {number(comparison.score)} / {number(comparison.base_score)}, over {jobs}", style="not bold")
     if left_out := (*comparison.different, *comparison.left_out):
         value.append(f"; left out: {', '.join(left_out)}", style="yellow")
-    yield "Score ratio", value
+    if forced := [job.name for job in comparison.jobs if job.forced and job.name in comparison.scored]:
+        value.append(f"; not the same workload: {', '.join(forced)}", style="yellow")
+    yield "Score ratio", value.append(of, style="not bold")
+    said = Text(verdict.words or NONE, style="bold")
+    if verdict.reason:
+        said.append(f"   {verdict.reason}", style="not bold")
+    elif not verdict.identical:
+        said.append(f"   95 %: {bounds(verdict.low, verdict.high)}, margin {percent(comparison.margin)}", "not bold")
+    yield "Verdict", said
 
 
 def _beside(summary: Summary, score: Score) -> Iterator[Line]:

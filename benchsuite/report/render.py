@@ -13,6 +13,7 @@ from rich.text import Text
 
 from benchsuite.report import block
 from benchsuite.report.compare import Comparison
+from benchsuite.report.comparison_table import comparison_table
 from benchsuite.report.figures import NONE, count, number, one_line, percent, ratio, share
 from benchsuite.report.load import OPEN, RUNNING
 from benchsuite.report.scaling import Curve, curves
@@ -42,15 +43,6 @@ _JOB_COLUMNS = (
     Column("weight", right=True, rank=6),
     Column("slices", right=True, rank=8),
     Column("seconds", right=True, rank=7),
-)
-_COMPARISON_COLUMNS = (
-    Column("job"),
-    Column("perf", right=True, rank=3),
-    Column("base", right=True, rank=2),
-    Column("ratio", right=True),
-    Column("perf_adj", right=True, rank=5),
-    Column("base_adj", right=True, rank=4),
-    Column("ratio_adj", right=True, rank=1),
 )
 _RERUN_COLUMNS = (
     Column("task"),
@@ -86,7 +78,7 @@ class Report:
     title: str
     summary: Summary
     score: Score
-    comparison: Comparison | None = None
+    comparisons: tuple[Comparison, ...] = ()
     logs: str | None = None
 
 
@@ -102,8 +94,8 @@ def render(report: Report, console: Console) -> None:
     if found := curves(summary):
         title = "Scaling (efficiency: the rate of a GPU in the group over that of one alone)"
         _section(console, title, [_scaling_table(found, summary, width)])
-    if report.comparison:
-        _section(console, f"Against {report.comparison.name}", _comparison(report.comparison, width))
+    for comparison in report.comparisons:
+        _section(console, f"Against {comparison.name}", comparison_table(comparison, width, len(summary.jobs)))
     if summary.reruns:
         _section(console, "Reruns (in no figure above)", [_rerun_table(summary.reruns, width)])
     if troubles := list(_troubles(summary)):
@@ -117,7 +109,7 @@ def render(report: Report, console: Console) -> None:
         title = f"Files that cannot be used ({len(summary.bad_files)}; counted as no task)"
         _section(console, title, [pairs((bad.file, one_line(bad.reason)) for bad in summary.bad_files)])
     if summary.jobs:
-        _section(console, "Score", [block.score_block(summary, report.score, report.comparison)])
+        _section(console, "Score", [block.score_block(summary, report.score, report.comparisons)])
 
 
 def _jobs(report: Report, console: Console) -> None:
@@ -173,34 +165,6 @@ def _job_cells(job: JobSummary, score: Score) -> list[str]:
         f"{job.slices:,}",
         f"{job.seconds:,.1f}",
     ]
-
-
-def _comparison(comparison: Comparison, width: int) -> Iterable[RenderableType]:
-    rows = []
-    for job in comparison.jobs:
-        factor = [number(job.perf), number(job.base_perf), ratio(job.ratio)]
-        adjusted = [number(job.perf_adj), number(job.base_perf_adj), ratio(job.ratio_adj)]
-        rows.append([job.name, *factor, *adjusted])
-    yield fitted(_COMPARISON_COLUMNS, rows, width)[0]
-    yield Text("A ratio above 1 means faster than the base.", style="dim")
-    yield plain(f"Base: {block.provenance(comparison.base)}")
-    excluded = [f"{job.name} ({one_line(job.excluded)})" for job in comparison.jobs if job.excluded]
-    unknown: dict[str, list[str]] = defaultdict(list)
-    for job in comparison.jobs:
-        if job.same_workload is None:
-            unknown[f"The workload of {job.unknown} is not known, taken to be the same by profile and name"].append(
-                job.name
-            )
-    for label, names in (
-        ("Not the same workload, left out of both scores", comparison.different),
-        *unknown.items(),
-        ("Only in this run", comparison.only_here),
-        ("Only in the base", comparison.only_base),
-        ("Left out of both scores, excluded", excluded),
-        ("Left out of both scores, one side has no throughput", comparison.left_out),
-    ):
-        if names:
-            yield plain(Text(f"{label}: {', '.join(names)}", style="yellow"))
 
 
 def _scaling_table(found: Sequence[Curve], summary: Summary, width: int) -> RenderableType:

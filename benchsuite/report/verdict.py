@@ -55,6 +55,15 @@ class Verdict:
     identical: bool = False
     reason: str | None = None
 
+    @property
+    def words(self) -> str:
+        """The word with what it rests on or lacks; empty without one."""
+        if self.identical:
+            return f"{self.word} (identical)"
+        if self.word != "AMBIGUOUS":
+            return self.word or ""
+        return f"{self.word} ({f'{self.decides:,}' if self.decides else f'over {MOST_REPEATS:,}'} repeats)"
+
 
 def judge(
     samples: Mapping[str, tuple[Sequence[float], Sequence[float]]],
