@@ -107,20 +107,21 @@ def _floor_percent(share: float) -> str:
 
 def _against(comparison: Comparison, named: bool) -> Iterator[Line]:
     """The score ratio with its verdict; `named`: which base it is of, where there are several."""
-    of = f"   against {one_line(comparison.name)}" if named else ""
+    against = f" against {one_line(comparison.name)}" if named else ""
     if comparison.ratio is None:
         same = "the same workload and " if comparison.different else ""
-        yield "Against base", f"no ratio: no weighed job has {same}a throughput on both sides{of}"
+        yield "Against base", f"no ratio{against}: no weighed job has {same}a throughput on both sides"
         return
     verdict = comparison.verdict
     value = Text(ratio(comparison.ratio), style="bold")
     jobs = count(len(comparison.scored), "common job")
+    value.append(f"  {against}" if named else "", "not bold")
     value.append(f"   {number(comparison.score)} / {number(comparison.base_score)}, over {jobs}", style="not bold")
     if left_out := (*comparison.different, *comparison.left_out):
         value.append(f"; left out: {', '.join(left_out)}", style="yellow")
     if forced := [job.name for job in comparison.jobs if job.forced and job.name in comparison.scored]:
         value.append(f"; not the same workload: {', '.join(forced)}", style="yellow")
-    yield "Score ratio", value.append(of, style="not bold")
+    yield "Score ratio", value
     said = Text(verdict.words or NONE, style="bold")
     if verdict.reason:
         said.append(f"   {verdict.reason}", style="not bold")

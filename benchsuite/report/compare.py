@@ -149,8 +149,15 @@ def _judged(
     """Verdicts for all jobs that have a ratio worth one: they are one family."""
     family = [job.name for job in ratios if job.ratio is not None and not job.excluded]
     samples = {name: (_repeat_rates(here[name]), _repeat_rates(there[name])) for name in family}
-    verdicts = judge(samples, margin, [name for name in family if here[name] == there[name]])
+    verdicts = judge(samples, margin, [name for name in family if _content(here[name]) == _content(there[name])])
     return tuple(replace(job, verdict=verdicts.get(job.name, job.verdict)) for job in ratios)
+
+
+def _content(job: JobSummary) -> tuple[object, ...]:
+    """What was measured, and of what; a kept summary may lack fields that have been added since."""
+    tasks = [(task.id, task.status, task.items, task.seconds, task.perf) for task in job.tasks]
+    what = (job.workload, job.unit_factor, job.n, job.fail, job.perf, job.perf_adj)
+    return (*what, [(repeat.repeat, repeat.perf) for repeat in job.repeats], tasks)
 
 
 def _repeat_rates(job: JobSummary) -> list[float]:

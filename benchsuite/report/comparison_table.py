@@ -12,6 +12,7 @@ from benchsuite.report import block
 from benchsuite.report.compare import Comparison, JobRatio
 from benchsuite.report.differences import Difference
 from benchsuite.report.figures import NONE, bounds, count, number, one_line, percent, ratio
+from benchsuite.report.summarise import MIN_REPEATS
 from benchsuite.report.tables import Column, fitted, plain
 from benchsuite.report.verdict import FAMILY_ERROR
 
@@ -76,7 +77,9 @@ def _other_workload(job: JobRatio) -> str:
     """Which fields make it another workload, as far as both sides tell."""
     if job.fields:
         return f"other workload: {'; '.join(one_line(field, 80) for field in job.fields)}"
-    return "other workload" if job.unknown is None else f"other workload, for all that is known of {job.unknown}"
+    if job.unknown:
+        return f"other profile, and the workload of {job.unknown} is not known"
+    return "other workload"
 
 
 def _differences(comparison: Comparison, width: int, jobs: int) -> Iterator[RenderableType]:
@@ -105,10 +108,11 @@ def _of(difference: Difference, jobs: int) -> str:
 def _what_decides(comparison: Comparison) -> str:
     found = sorted({job.verdict.repeats for job in comparison.jobs if job.verdict.df is not None})
     if not found:
-        return f"No verdict rests on a test here (margin {percent(comparison.margin)})."
+        same = any(job.verdict.identical for job in comparison.jobs)
+        return "Identical content needs no test." if same else f"No verdict: both sides need {MIN_REPEATS} repeats."
     repeats = " or ".join(f"{here} against {base}" for here, base in found[:3]) + (" ..." if len(found) > 3 else "")
     return (
-        f"Verdicts: margin {percent(comparison.margin)}, error {percent(FAMILY_ERROR, 0)} over "
+        f"Verdicts: margin {percent(comparison.margin)}, family-wise error {percent(FAMILY_ERROR, 0)} over "
         f"{count(comparison.tested, 'job')} (Holm), {repeats} repeats. SAME: within the margin; AMBIGUOUS: in brackets "
         "the repeats on both sides that would decide. An interval is one job's own 95 %."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,20 +46,9 @@ def differences(summary: Summary, base: Summary) -> Differences:
         for what in {**there, **here}
         if here.get(what) != there.get(what) and not _one_sided(what, here, there)
     ]
-    unknown = [
-        f"{what} of {side}"
-        for what in _GROUPS
-        for side, facts in (("this run", here), ("the base", there))
-        if not _tells(what, facts)
-    ]
     by_name = {job.name: job for job in base.jobs}
     common = [(job, by_name[job.name]) for job in summary.jobs if job.name in by_name]
-    for side, jobs in (("this run", [a for a, _ in common]), ("the base", [b for _, b in common])):
-        if jobs and not any(job.settings for job in jobs):
-            unknown.append(f"the jobs' settings of {side}")
-        if jobs and not any(job.data_used for job in jobs):
-            unknown.append(f"the data of {side}")
-    return Differences((*found, *_of_jobs(common)), tuple(unknown))
+    return Differences((*found, *_of_jobs(common)), tuple(_unknown(here, there, common)))
 
 
 def workload_fields(job: JobSummary, base: JobSummary) -> tuple[str, ...]:
@@ -72,12 +61,24 @@ def workload_fields(job: JobSummary, base: JobSummary) -> tuple[str, ...]:
 
 # A side that tells nothing of a group is named once, not line by line.
 _GROUPS: Mapping[str, tuple[str, ...]] = {
-    "the host": ("host",),
-    "the machine": ("system", "kernel", "CPU", "CPUs", "memory", "driver", "GPUs", "GPUs used", "GPU limits", "Python"),
-    "the code": ("benchsuite", "commit", "uncommitted changes"),
-    "the profile's hash": ("profile hash",),
-    "the isolation": ("isolation",),
+    "host": ("host",),
+    "machine": ("system", "kernel", "CPU", "CPUs", "memory", "driver", "GPUs", "GPUs used", "GPU limits", "Python"),
+    "code": ("benchsuite", "commit", "uncommitted changes"),
+    "profile's hash": ("profile hash",),
+    "isolation": ("isolation",),
 }
+
+
+def _unknown(
+    here: Mapping[str, str], base: Mapping[str, str], common: Sequence[tuple[JobSummary, JobSummary]]
+) -> Iterator[str]:
+    """Each group with the sides that do not tell it."""
+    told = {group: (_tells(group, here), _tells(group, base)) for group in _GROUPS}
+    if common:
+        told["settings of jobs"] = (any(a.settings for a, _ in common), any(b.settings for _, b in common))
+        told["data"] = (any(a.data_used for a, _ in common), any(b.data_used for _, b in common))
+    sides = {(False, False): "both", (False, True): "this run", (True, False): "base"}
+    yield from (f"{group} ({sides[of]})" for group, of in told.items() if of in sides)
 
 
 def _tells(group: str, facts: Mapping[str, str]) -> bool:
@@ -86,7 +87,7 @@ def _tells(group: str, facts: Mapping[str, str]) -> bool:
 
 def _one_sided(what: str, *sides: Mapping[str, str]) -> bool:
     """Whether the group of a fact is told by one side only; packages are the machine's."""
-    group = "the machine" if what.startswith("package ") else next((g for g, of in _GROUPS.items() if what in of), None)
+    group = "machine" if what.startswith("package ") else next((g for g, of in _GROUPS.items() if what in of), None)
     return group is not None and not all(_tells(group, facts) for facts in sides)
 
 
