@@ -18,7 +18,7 @@ from benchsuite.report.compare import Comparison, compare, find_base
 from benchsuite.report.differences import differences
 from benchsuite.report.load import load
 from benchsuite.report.summarise import summarise
-from benchsuite.report.summary import Summary, read_summary, write_summary
+from benchsuite.report.summary import Repeat, Summary, read_summary, write_summary
 from benchsuite.report.verdict import Verdict, holm, judge, moderated
 from benchsuite.report.weights import Weights, weigh
 from benchsuite.tasks import Job
@@ -153,9 +153,11 @@ def test_swapped_sides_give_reciprocals() -> None:
 def test_variances_are_drawn_together_and_one_that_is_far_off_is_not() -> None:
     df = np.full(6, 4.0)
     alike, alike_df = moderated(np.array([1.0, 1.2, 0.8, 1.1, 0.9, 1.0]), df)
-    # 5 degrees of freedom of the common level, 1.0, beside 4 of its own.
-    assert alike.tolist() == pytest.approx([(5 + 4 * v) / 9 for v in (1.0, 1.2, 0.8, 1.1, 0.9, 1.0)])
-    assert alike_df.tolist() == [9.0] * 6
+    # 4 degrees of freedom of the common level, 1.0, beside 4 of its own.
+    assert alike.tolist() == pytest.approx([(4 + 4 * v) / 8 for v in (1.0, 1.2, 0.8, 1.1, 0.9, 1.0)])
+    assert alike_df.tolist() == [8.0] * 6
+    # Of 3 repeats, 2 beside 2.
+    assert moderated(np.array([1.0, 1.2, 0.8, 1.0]), np.full(4, 2.0))[1].tolist() == [4.0] * 4
     wild, wild_df = moderated(np.array([1.0, 1.2, 0.8, 1.1, 0.9, 50.0]), df)
     assert (wild[-1], wild_df[-1]) == (50.0, 4.0)
     spread, spread_df = moderated(np.array([0.001, 0.1, 1.0, 10.0, 100.0, 1000.0]), df)
@@ -261,7 +263,7 @@ def read(**changes: Any) -> tuple[DataUsed, ...]:
     return (DataUsed(**kept),)
 
 
-OF_JOBS = ("data", "batch size", "backend", "precision", "params")
+OF_JOBS = ("ok tasks", "data", "batch size", "backend", "precision", "params")
 
 
 @pytest.mark.parametrize(
@@ -283,6 +285,7 @@ OF_JOBS = ("data", "batch size", "backend", "precision", "params")
         (of_jobs(data_used=read(sha256="b")), ("data.sha256", "a", "b")),
         (of_jobs(data_used=read(real=False)), ("data.real", "true", "false")),
         (of_jobs(data_used=read(cached=0.0)), ("data in the page cache", "warm", "cold")),
+        (of_jobs(repeats=(Repeat(repeat=0, tasks=2, ok=1, perf=1.0),)), ("ok tasks a repeat", "2", "1")),
         (of_jobs(batch_size=96), ("batch size found", "64", "96")),
         (of_jobs(backend="gloo"), ("backend", "nccl", "gloo")),
         (of_jobs(settings={"precision": "bf16", "params": {"n": 1}}), ("precision", "fp32", "bf16")),

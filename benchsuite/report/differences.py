@@ -154,6 +154,8 @@ def _of_jobs(common: Iterable[tuple[JobSummary, JobSummary]]) -> Iterator[Differ
 
 def _job_facts(job: JobSummary) -> Iterator[tuple[str, str]]:
     """What a job's tasks met, in words; without what is not known."""
+    if job.repeats:
+        yield "ok tasks a repeat", ", ".join(str(ok) for ok in sorted({repeat.ok for repeat in job.repeats}))
     if job.batch_size is not None:
         yield "batch size found", f"{job.batch_size:,}"
     if job.ranks > 1:

@@ -4,9 +4,10 @@ Two independent samples of logs of per-repeat rates, and Welch's t: two machines
 from 3 to 5 repeats is itself so uncertain that, at a level shared by a suite's jobs, a slowdown of 3 % at 1 % noise is
 found in two cases of three only. Hence each side's variances are moderated (Smyth 2004, "Linear models and empirical
 Bayes methods", section 6.2): drawn towards what the side's other jobs show, the more so the more alike these are. Two
-guards keep alarms at the stated level where jobs are not alike: the others never count for more than `_PRIOR_DF`
-degrees of freedom, and a job that scatters beyond them stands alone. tests/test_report_statistics.py shows what this
-achieves.
+guards keep alarms at the stated level where jobs are not alike: the others never count for more than a job's own
+repeats, nor for more than `_PRIOR_DF` degrees of freedom, and a job that scatters beyond them stands alone.
+tests/test_report_statistics.py shows what this achieves. Alarms exceed the level where the noise of jobs differs
+tenfold: 9 % of suites with 3 repeats, 7 % with 5, 5 % with 10.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FAMILY_ERROR = 0.05
 _CONFIDENCE = 0.95
 # Fewer variances do not show how alike a side's jobs scatter.
 _PRIOR_JOBS = 4
-_PRIOR_DF = 5.0
+_PRIOR_DF = 4.0
 # A variance that those of the other jobs would exceed in so few cases stands alone.
 _ALONE = 0.05
 MOST_REPEATS = 1000
@@ -160,7 +161,8 @@ def moderated(variances: Floats, df: Floats) -> tuple[Floats, Floats]:
     known = variances > 0
     if np.count_nonzero(known) < _PRIOR_JOBS:
         return variances, df
-    prior, prior_df = _prior(variances[known], df[known])
+    prior, most = _prior(variances[known], df[known])
+    prior_df = np.minimum(most, df)
     alone = fdtrc(df, prior_df, variances / prior) < _ALONE
     together = (prior_df * prior + df * variances) / (prior_df + df)
     return np.where(alone, variances, together), np.where(alone, df, prior_df + df)
