@@ -322,7 +322,7 @@ REFUSED: list[tuple[str, dict[str, bytes], dict[str, Any], str]] = [
     ("vae", {"train_images": b"words"}, {}, "no IDX file of images"),
     ("vae", {"train_images": idx_file(5)[:-1]}, {}, "no IDX file of images"),
     ("vae", {"train_images": idx_file(5, side=8)}, {}, "images are 8 x 8 pixels, not 28 x 28"),
-    ("vae", {"train_images": idx_file(5)}, {"batch_size": 6}, "batch_size 6 is over its 5 images; lower batch_size to 5"),
+    ("vae", {"train_images": idx_file(5)}, {"batch_size": 6}, "batch_size 6 is over its 5 images; lower batch_size"),
     ("sine_wave", {"waves": b""}, {}, "no .npy file of numbers"),
     ("sine_wave", {"waves": npy(np.zeros((5, 10)))[:-1]}, {}, "no .npy file of numbers"),
     ("sine_wave", {"waves": npy(np.array([[{}]], object))}, {}, "no .npy file of numbers"),
