@@ -8,7 +8,6 @@ was too short for any rate.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,12 +16,12 @@ from typing import Annotated, Any, TypeGuard
 import msgspec
 
 from benchsuite.errors import ResultError
-from benchsuite.report.milarun_suite import ORIGIN, RULE, order, unit_of
+from benchsuite.report.milarun_suite import LARGEST, ORIGIN, RULE, order, unit_of
 from benchsuite.report.summary import GpuSummary, JobSummary, ProfileRef, Summary
 from benchsuite.schema import Record
 
 MIB = 2**20
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 class _Figures(Record, frozen=True, kw_only=True):
@@ -34,7 +33,7 @@ class _Figures(Record, frozen=True, kw_only=True):
 
 
 class _Group(Record, frozen=True, kw_only=True):
-    n: Annotated[int, msgspec.Meta(ge=1)]
+    n: Annotated[int, msgspec.Meta(ge=1, le=10**9)]
     failures: _Count
     train: _Figures
     pergpu: dict[str, _Figures] = {}
@@ -70,7 +69,11 @@ def read_file(path: Path) -> Summary | None:
 def read_json(path: Path) -> Any:
     """A file's content, with the NaN and Infinity that milarun writes; None where it is no JSON or unreadable."""
     try:
-        return json.loads(path.read_bytes())
+        text = path.read_bytes()
+        content = json.loads(text)
+        if b"\\u" in text:
+            json.dumps(content, ensure_ascii=False).encode()  # raises for half a character, which no file can hold
+        return content
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -169,7 +172,7 @@ def _by_index(item: tuple[str, Any]) -> tuple[int, str]:
 
 def memory_bytes(mib: float | None) -> int | None:
     """Of milarun's MiB; None for none and for its -1, no sample."""
-    return round(mib * MIB) if mib is not None and math.isfinite(mib) and mib >= 0 else None
+    return round(mib * MIB) if mib is not None and 0 <= mib <= LARGEST / MIB else None
 
 
 def _mean(figures: _Figures) -> float | None:
@@ -182,4 +185,4 @@ def _std(figures: _Figures) -> float | None:
 
 
 def _known(value: float) -> float | None:
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if 0 <= value <= LARGEST else None

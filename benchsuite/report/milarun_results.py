@@ -13,7 +13,6 @@ from benchsuite.report.milarun_runs import Run, read_run
 from benchsuite.report.milarun_suite import ORIGIN, RULE, order, unit_of
 from benchsuite.report.summary import (
     BadFile,
-    GpuSummary,
     Interval,
     JobSummary,
     ProfileRef,
@@ -87,7 +86,7 @@ def _job(name: str, runs: Sequence[Run], suite: str | None, interval: IntervalOf
     perf, std = _mean(samples), _std(samples)
     fail = len(runs) - len(ok)
     gpus = runs[0].group_gpus
-    repeats = _repeats(runs)
+    repeats, peaks = _repeats(runs), [run.peak_mib for run in ok]
     return JobSummary(
         name=name,
         unit=unit_of(name, suite),
@@ -104,22 +103,9 @@ def _job(name: str, runs: Sequence[Run], suite: str | None, interval: IntervalOf
         interval=interval([repeat.perf for repeat in repeats if repeat.perf is not None]),
         slices=sum(len(rates) for run in ok for rates in run.windows),
         seconds=math.fsum(run.seconds for run in ok),
-        peak_memory_bytes=milarun.memory_bytes(max((mib for run in ok if (mib := run.peak_mib)), default=None)),
-        gpus=_gpus(ok),
+        peak_memory_bytes=milarun.memory_bytes(max((mib for mib in peaks if mib is not None), default=None)),
         repeats=repeats,
         tasks=tuple(_task(name, run) for run in runs),
-    )
-
-
-def _gpus(runs: Iterable[Run]) -> tuple[GpuSummary, ...]:
-    """Of the runs on a single GPU, each GPU's samples pooled."""
-    by_gpu: dict[str, list[float]] = defaultdict(list)
-    for run in runs:
-        if len(run.visible) == 1:
-            by_gpu[run.device] += run.samples
-    return tuple(
-        GpuSummary(gpu=gpu, n=len(found), perf=_mean(found), std=_std(found), min=min(found), max=max(found))
-        for gpu, found in sorted(by_gpu.items())
     )
 
 

@@ -8,10 +8,11 @@ import statistics
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from benchsuite.report.milarun_suite import LARGEST
 from benchsuite.schema import Record
 
 # Of a timing's rates: what a run's rate is the mean of.
@@ -20,12 +21,8 @@ WINDOW = slice(-20, -2)
 
 class _Timing(Record, frozen=True, kw_only=True):
     rates: list[float] = []
-    sample_duration: float = 0.5
+    sample_duration: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 0.5
     start: str | None = None
-
-
-class _Call(Record, frozen=True, kw_only=True):
-    function: str | None = None
 
 
 class _Scheme(Record, frozen=True, kw_only=True):
@@ -47,7 +44,7 @@ class RunResult(Record, frozen=True, kw_only=True):
     success: bool
     error: str | None = None
     hostname: str | None = None
-    device_count: int = 1
+    device_count: Annotated[int, msgspec.Meta(ge=0, le=10**6)] = 1
     devices: list[int] = []
     environ: dict[str, str] = {}
     metrics: dict[str, Any] = {}
@@ -116,8 +113,8 @@ class Run:
             return "failed", f"its metric '{bad[0]}' is NaN"
         if not self.windows or not all(self.windows):
             return "insufficient", "it succeeded, but a timing has no more than the two rates that milarun leaves out"
-        if not all(math.isfinite(rate) and rate >= 0 for rates in self.windows for rate in rates):
-            return "insufficient", "its rates are not all numbers from 0 up"
+        if not all(0 <= rate <= LARGEST for rates in self.windows for rate in rates):
+            return "insufficient", f"its rates are not all numbers from 0 to {LARGEST:g}"
         return None
 
     @property
