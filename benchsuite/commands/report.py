@@ -17,7 +17,12 @@ _PIPE_WIDTH = 120
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("--weights", metavar="FILE", help="Weights of the jobs.  [default: the profile's own]")
 @click.option("--compare", metavar="BASE", help="A baseline, a summary file or another results folder.")
-def command(out: Path | None, weights: str | None, compare: str | None) -> int:
+@click.option(
+    "--penalize-variance/--no-penalize-variance",
+    default=True,
+    help="Take std% off perf_adj, on both sides of a comparison.  [default: penalize]",
+)
+def command(out: Path | None, weights: str | None, compare: str | None, penalize_variance: bool) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
     Can be used at any time, also while a run is going on. Exit status 1: no task is ok (yet).
@@ -28,18 +33,20 @@ def command(out: Path | None, weights: str | None, compare: str | None) -> int:
     from benchsuite.report import compare as comparing
     from benchsuite.report import render
     from benchsuite.report import weights as weighing
-    from benchsuite.report.score import score
+    from benchsuite.report.score import score, without_penalty
     from benchsuite.report.summarise import summary_of
 
     out = out or rundir.newest_run(os.environ)
-    summary = summary_of(out)
+    adjusted = (lambda summary: summary) if penalize_variance else without_penalty
+    summary = adjusted(summary_of(out))
     laid = weighing.weigh(weighing.weights_for(summary.profile, weights), summary)
-    comparison = comparing.compare(summary, comparing.find_base(compare), laid, compare) if compare else None
+    comparison = comparing.compare(summary, adjusted(comparing.find_base(compare)), laid, compare) if compare else None
     if isinstance(sys.stdout, TextIOWrapper):
         # A name that the terminal cannot write must not stop the report.
         sys.stdout.reconfigure(errors="replace")
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = str(out / "logs") if (out / "logs").is_dir() else None
-    render.render(render.Report(str(out), summary, score(summary, laid), comparison, logs), console)
+    scored = score(summary, laid, penalized=penalize_variance)
+    render.render(render.Report(str(out), summary, scored, comparison, logs), console)
     return 0 if summary.any_ok else 1

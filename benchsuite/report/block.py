@@ -120,6 +120,10 @@ def _against(comparison: Comparison | None) -> Iterator[Line]:
 
 
 def _beside(summary: Summary, score: Score) -> Iterator[Line]:
+    if not score.penalized:
+        yield "Variance", "not penalized: perf_adj = perf x (1 - fail/n), on both sides of a comparison"
+    if summary.provenance:
+        yield "Provenance", one_line(summary.provenance, 400)
     yield "Profile", _profile(summary)
     yield "Weights", _weights(score)
     if score.weighing.unweighted:
@@ -131,7 +135,8 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
     yield "GPUs", f"{summary.gpus_used} used of {present} present"
     yield "Isolation", _tally(summary.isolation)
     least = f"tasks of a wave were measured together for at least {percent(summary.overlap, 0)} of their windows"
-    yield "Overlap", least if summary.overlap is not None else f"{NONE} (no wave has two tasks)"
+    none = "not recorded" if summary.provenance else "no wave has two tasks"
+    yield "Overlap", least if summary.overlap is not None else f"{NONE} ({none})"
     yield "Data", _tally(summary.data)
     groups = [_group(job) for job in summary.jobs if job.ranks > 1]
     if groups:
@@ -141,7 +146,7 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
         yield "Batch size", f"{', '.join(found)} (the largest that fits)"
     yield "Code", "; ".join(_code(code) for code in summary.code) or NONE
     slices, seconds = sum(job.slices for job in summary.jobs), math.fsum(job.seconds for job in summary.jobs)
-    yield "Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s"
+    yield "Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s" if slices else NONE
     if not summary.planned:
         yield "Tasks", _without_plan(summary)
 

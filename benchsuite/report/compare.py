@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchsuite import files
+from benchsuite.report import milarun_suite
 from benchsuite.report.score import geometric_mean
 from benchsuite.report.summarise import summary_of
 from benchsuite.report.summary import JobSummary, ProfileRef, Summary
@@ -81,6 +82,8 @@ def compare(summary: Summary, base: Summary, weighing: Weighing, name: str) -> C
         name: what the base is called.
         weighing: the weights laid against `summary`.
     """
+    if summary.origin != base.origin:  # else both sides count alike, and stand as they were published
+        summary, base = milarun_suite.converted(summary), milarun_suite.converted(base)
     there = {job.name: job for job in base.jobs}
     here = [job.name for job in summary.jobs]
     same_profile = _same_lineage(summary.profile, base.profile)

@@ -124,7 +124,7 @@ def _jobs(report: Report, console: Console) -> None:
     console.print()
     table, without = _job_table(report.summary, report.score, console.width)
     console.print(table)
-    _line(console, _LEGEND)
+    _line(console, _LEGEND if report.score.penalized else _LEGEND.replace(" x (1 - std%)", ""))
     if without:
         _line(console, f"Not shown for want of width: {', '.join(without)}.")
 
@@ -170,8 +170,8 @@ def _job_cells(job: JobSummary, score: Score) -> list[str]:
         number(None if job.to_run and job.perf is None else job.perf_adj),
         f"±{percent(job.interval.half)}" if job.interval else "n/a",
         f"{score.weighing.jobs[job.name]:g}" if job.name in score.weighing.jobs else "none",
-        f"{job.slices:,}",
-        f"{job.seconds:,.1f}",
+        f"{job.slices:,}" if job.slices or job.perf is None else NONE,
+        f"{job.seconds:,.1f}" if job.slices or job.perf is None else NONE,
     ]
 
 

@@ -15,6 +15,7 @@ import msgspec
 from scipy.special import stdtrit
 
 from benchsuite.records import Code, Result
+from benchsuite.report import milarun, milarun_results
 from benchsuite.report.load import INSUFFICIENT, OPEN, Loaded, Row, load
 from benchsuite.report.summary import (
     BadFile,
@@ -36,12 +37,16 @@ COLD, WARM = 0.05, 0.95
 
 
 def summary_of(path: Path) -> Summary:
-    """The summary that a file holds, or that a results folder makes.
+    """The summary that a file holds, or that a results folder makes; of milarun 2020, too.
 
     Raises:
         ResultError: neither a summary nor a folder with results.
     """
-    return read_summary(path) if path.is_file() else summarise(load(path))
+    if path.is_file():
+        return milarun.read_file(path) or read_summary(path)
+    loaded = load(path)
+    own = loaded.rows or loaded.reruns or loaded.run or loaded.planned
+    return (None if own else milarun_results.read_folder(path, loaded.bad_files, log_interval)) or summarise(loaded)
 
 
 def summarise(loaded: Loaded) -> Summary:

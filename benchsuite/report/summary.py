@@ -31,7 +31,7 @@ class TaskSummary(Record, frozen=True, kw_only=True):
     """One planned task. `status`: a result's, "insufficient", "not run" or "running"; `reason` why it is not ok.
 
     `slices`, `items` and `seconds` are of its window; `file` is the result's name. `workload` is the SHA-256 of what
-    is trained: model, parameters, precision, compilation, data.
+    is trained: model, parameters, precision, compilation, data; null where another program does not tell.
     """
 
     id: str
@@ -43,7 +43,7 @@ class TaskSummary(Record, frozen=True, kw_only=True):
     device: str
     status: str
     reason: str | None = None
-    workload: str
+    workload: str | None = None
     perf: float | None = None
     slices: int = 0
     dropped: int = 0
@@ -72,6 +72,17 @@ class Interval(Record, frozen=True, kw_only=True):
     repeats: int
 
 
+class GpuSummary(Record, frozen=True, kw_only=True):
+    """A job on one GPU, where another program published that and no tasks. `n` samples; `std` is relative to `perf`."""
+
+    gpu: str
+    n: int
+    perf: float | None = None
+    std: float | None = None
+    min: float | None = None
+    max: float | None = None
+
+
 class JobSummary(Record, frozen=True, kw_only=True):
     """One job (one cell, one number of GPUs).
 
@@ -82,6 +93,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
     is per GPU of a group of so many. `unit_factor` converts the rates of an older baseline to today's unit;
     `excluded` says why the job cannot be compared at all. `batch_size` is the one found for a job that asks for `auto`.
     Of a group of `ranks`: `batch_each` is the batch of one, `backend` the library by which they talk.
+    `peak_memory_bytes` is a device's, the largest of all tasks; `gpus` only where no tasks are kept.
     """
 
     name: str
@@ -106,6 +118,8 @@ class JobSummary(Record, frozen=True, kw_only=True):
     ranks: int = 1
     batch_each: int | None = None
     backend: str | None = None
+    peak_memory_bytes: int | None = None
+    gpus: tuple[GpuSummary, ...] = ()
     unit_factor: float | None = None
     excluded: str | None = None
     repeats: tuple[Repeat, ...] = ()
@@ -137,11 +151,13 @@ class Summary(Record, frozen=True, kw_only=True):
     `planned`: n counts planned tasks; else only the results that were found. `isolation` and `data`: each setting that
     was in force, with its number of tasks. `overlap`: the smallest share of their windows in which all tasks of a wave
     (a job in one repeat) were measured together; null where no wave has two. `in_progress`: made while the run went on.
+    `origin`: the other program whose files were read, where items are still counted as that program did.
     """
 
     schema: int = SCHEMA
     kind: Literal["summary"] = "summary"
     source: str
+    origin: str | None = None
     created: str | None = None
     provenance: str | None = None
     planned: bool = True
