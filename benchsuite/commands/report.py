@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from io import TextIOWrapper
@@ -17,7 +18,9 @@ _PIPE_WIDTH = 120
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("--weights", metavar="FILE", help="Weights of the jobs.  [default: the profile's own]")
 @click.option("--compare", metavar="BASE", help="A baseline, a summary file or another results folder.")
-def command(out: Path | None, weights: str | None, compare: str | None) -> int:
+@click.option("--compare-gpus", is_flag=True, help="Set the GPUs side by side, and name one that falls out.")
+@click.option("--price", type=float, metavar="P", help="The machine's price: adds price / score, in its currency.")
+def command(out: Path | None, weights: str | None, compare: str | None, compare_gpus: bool, price: float | None) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
     Can be used at any time, also while a run is going on. Exit status 1: no task is ok (yet).
@@ -25,12 +28,16 @@ def command(out: Path | None, weights: str | None, compare: str | None) -> int:
     from rich.console import Console
 
     from benchsuite import rundir
+    from benchsuite.errors import UsageError
     from benchsuite.report import compare as comparing
     from benchsuite.report import render
     from benchsuite.report import weights as weighing
+    from benchsuite.report.gpus import compare_gpus as side_by_side
     from benchsuite.report.score import score
     from benchsuite.report.summarise import summary_of
 
+    if price is not None and not (0 < price < math.inf):
+        raise UsageError(f"--price: must be a number above 0, found {price:g}")
     out = out or rundir.newest_run(os.environ)
     summary = summary_of(out)
     laid = weighing.weigh(weighing.weights_for(summary.profile, weights), summary)
@@ -41,5 +48,6 @@ def command(out: Path | None, weights: str | None, compare: str | None) -> int:
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = str(out / "logs") if (out / "logs").is_dir() else None
-    render.render(render.Report(str(out), summary, score(summary, laid), comparison, logs), console)
+    gpus = side_by_side(summary) if compare_gpus else None
+    render.render(render.Report(str(out), summary, score(summary, laid), comparison, logs, price, gpus), console)
     return 0 if summary.any_ok else 1
