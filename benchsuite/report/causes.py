@@ -39,7 +39,8 @@ class _Sign:
     figure: str
 
     def said(self, own: float, others: float) -> str:
-        return f"{self.words.format(self.figure.format(own))} (others {self.figure.format(others)})"
+        mine, theirs = (self.figure.format(value).replace("%", " %") for value in (own, others))
+        return f"{self.words.format(mine)} (others {theirs})"
 
 
 def _slowing(name: str) -> _Sign:
@@ -68,8 +69,8 @@ def _slower_link(own: float, others: float) -> bool:
 _BY_ELIMINATION = (
     _Sign(_get("pcie_rx_mib_s"), _slower_link, "its clocks are as the others', PCIe brings in {}", "{:,.0f} MiB/s"),
     _Sign(_get("pcie_tx_mib_s"), _slower_link, "its clocks are as the others', PCIe takes out {}", "{:,.0f} MiB/s"),
-    _Sign(_get("sm_percent"), lambda own, others: own <= others - 5, "its SMs are busy for {}", "{:.0f} %"),
-    _Sign(_get("gpu_percent"), lambda own, others: own <= others - 5, "a kernel runs for {} of the time", "{:.0f} %"),
+    _Sign(_get("sm_percent"), lambda own, others: own <= others - 5, "its SMs are busy for {}", "{:.0f}%"),
+    _Sign(_get("gpu_percent"), lambda own, others: own <= others - 5, "a kernel runs for {} of the time", "{:.0f}%"),
 )
 
 

@@ -45,12 +45,14 @@ class GpuKey:
 
 @dataclass(frozen=True)
 class Cell:
-    """A job on one GPU: items/s in each repeat that is ok (of copies their mean), of `n` planned tasks."""
+    """A job on one GPU: items/s in each repeat that is ok (of copies their mean), of `n` planned tasks; `unsteady`
+    counts those whose window is not steady."""
 
     by_repeat: Mapping[int, float] = field(default_factory=dict)
     n: int = 0
     fail: int = 0
     not_run: int = 0
+    unsteady: int = 0
     uses: tuple[Use, ...] = ()
 
     @property
@@ -153,6 +155,7 @@ def _cell(tasks: Sequence[TaskSummary]) -> Cell:
         n=len(tasks),
         fail=len(tasks) - ok - not_run,
         not_run=not_run,
+        unsteady=sum(task.steady is False for task in tasks),
         uses=tuple(task.use for task in tasks if task.status == "ok" and task.use),
     )
 
@@ -208,6 +211,9 @@ def _causes(gpu: GpuKey, found: Sequence[Deviation], jobs: Mapping[str, Mapping[
     if not slower:
         return ()
     names = [name for name in slower if name in jobs] or list(jobs)
-    own = [jobs[name][gpu].uses for name in names if gpu in jobs[name]]
-    others = [[cell.uses for key, cell in jobs[name].items() if key != gpu] for name in names if gpu in jobs[name]]
-    return likely_cause(own, others)
+    here = [jobs[name] for name in names if gpu in jobs[name]]
+    others = [[cell.uses for key, cell in cells.items() if key != gpu] for cells in here]
+    signs = likely_cause([cells[gpu].uses for cells in here], others)
+    unsteady, n = sum(cells[gpu].unsteady for cells in here), sum(cells[gpu].n for cells in here)
+    # More than half, so that it is not one odd repeat.
+    return (*signs, f"{unsteady} of its {count(n, 'window')} are not steady") if 2 * unsteady > n else signs

@@ -100,7 +100,7 @@ def render(report: Report, console: Console) -> None:
     if summary.jobs:
         _jobs(report, console)
     _section(console, "Use of the GPUs", use_table(summary, width))
-    slowed = "Slowed by heat or hardware (perf as delivered, and over the slices without; a power cap is normal)"
+    slowed = "Slowed by heat or hardware (perf as delivered, and without)"
     _section(console, slowed, slowed_table(summary, width))
     _section(console, "GPUs side by side (% of the row's best)", gpus_tables(report.gpus, width))
     if found := curves(summary):

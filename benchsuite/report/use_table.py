@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections import Counter
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from benchsuite.report.figures import NONE, number, one_line, percent, share
+from benchsuite.report.figures import NONE, count, number, one_line, percent, share
 from benchsuite.report.summary import JobSummary, StdParts, Summary, Use
-from benchsuite.report.tables import Column, fitted, plain
+from benchsuite.report.tables import Column, fitted
 from benchsuite.report.throttling import SLOWING
 
 _COLUMNS = (
@@ -96,18 +96,12 @@ def _whole(value: float | None) -> str:
     return NONE if value is None else f"{value:,.0f}"
 
 
-def _slowed(job: JobSummary) -> Sequence[str | Text] | None:
+def _slowed(job: JobSummary) -> list[str] | None:
     slowed = [task for task in job.tasks if task.perf_unthrottled is not None or task.unthrottled_reason]
     if not slowed:
         return None
     ok = sum(task.status == "ok" for task in job.tasks)
     unit = f"{job.unit}/s" if job.unit else NONE
-    reasons = "; ".join(dict.fromkeys(_reasons(job))) or ""
+    reasons = Counter(one_line(task.unthrottled_reason) for task in slowed if task.unthrottled_reason)
     figures = [number(job.perf), number(job.perf_unthrottled), unit, f"{len(slowed)} of {ok}"]
-    return [job.name, *figures, plain(reasons)]
-
-
-def _reasons(job: JobSummary) -> Iterator[str]:
-    for task in job.tasks:
-        if task.unthrottled_reason:
-            yield f"{task.id}: {one_line(task.unthrottled_reason)}"
+    return [job.name, *figures, "; ".join(f"{why} ({count(n, 'task')})" for why, n in reasons.items())]
