@@ -215,6 +215,16 @@ def test_too_few_to_test(tmp_path: Path, gpus: int, repeats: int, why: str) -> N
     assert told(found) == f"Not tested: vae ({why})."
 
 
+def test_too_few_that_have_all_repeats(tmp_path: Path) -> None:
+    ok = {0: (0, 1, 2), 1: (0, 1), 2: (1, 2), 3: (0, 2)}
+    results = [
+        make_result(repeat=r, gpu=g) if r in ok[g] else make_result(repeat=r, gpu=g, status="oom", rates=())
+        for g in ok
+        for r in range(3)
+    ]
+    assert of(tmp_path, results, 4).untested == {"vae": "1 GPU with 3 repeats, 3 are needed"}
+
+
 def test_a_gpu_that_fails_is_shown_and_the_others_tested(tmp_path: Path) -> None:
     results = eight()
     results[5] = make_result(gpu=5, status="oom", rates=())

@@ -163,9 +163,12 @@ def _cell(tasks: Sequence[TaskSummary]) -> Cell:
 def _why_untested(cells: Mapping[GpuKey, Cell]) -> str | None:
     if len(cells) < MIN_GPUS:
         return f"{count(len(cells), 'GPU')}, {MIN_GPUS} are needed"
-    most = max((len(of) for of in deviations(cells).values()), default=0)
+    repeats = [len(of) for of in deviations(cells).values()]
+    most, enough = max(repeats, default=0), sum(found >= MIN_REPEATS for found in repeats)
     if most < MIN_REPEATS:
         return f"{count(most, 'repeat')} with at least {MIN_GPUS} GPUs ok, {MIN_REPEATS} are needed"
+    if enough < MIN_GPUS:
+        return f"{count(enough, 'GPU')} with {MIN_REPEATS} repeats, {MIN_GPUS} are needed"
     return None
 
 
@@ -182,7 +185,7 @@ def _over_jobs(jobs: Sequence[_Deviations]) -> _Deviations:
 
 def _tests(job: str, found: _Deviations) -> list[tuple[GpuKey, Deviation]]:
     enough = {gpu: list(of.values()) for gpu, of in found.items() if len(of) >= MIN_REPEATS}
-    if len(enough) < 2:
+    if len(enough) < MIN_GPUS:
         return []
     squares = math.fsum(statistics.pvariance(of) * len(of) for of in enough.values())
     df = sum(len(of) - 1 for of in enough.values()) * (1 - 1 / len(enough))
