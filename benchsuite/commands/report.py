@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from io import TextIOWrapper
@@ -22,7 +23,16 @@ _PIPE_WIDTH = 120
     default=True,
     help="Take std% off perf_adj, on both sides of a comparison.  [default: penalize]",
 )
-def command(out: Path | None, weights: str | None, compare: str | None, penalize_variance: bool) -> int:
+@click.option("--compare-gpus", is_flag=True, help="Set the GPUs side by side, and name one that falls out.")
+@click.option("--price", type=float, metavar="P", help="The machine's price: adds price / score, in its currency.")
+def command(
+    out: Path | None,
+    weights: str | None,
+    compare: str | None,
+    penalize_variance: bool,
+    compare_gpus: bool,
+    price: float | None,
+) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
     Can be used at any time, also while a run is going on. Exit status 1: no task is ok (yet).
@@ -30,12 +40,16 @@ def command(out: Path | None, weights: str | None, compare: str | None, penalize
     from rich.console import Console
 
     from benchsuite import rundir
+    from benchsuite.errors import UsageError
     from benchsuite.report import compare as comparing
     from benchsuite.report import render
     from benchsuite.report import weights as weighing
+    from benchsuite.report.gpus import compare_gpus as side_by_side
     from benchsuite.report.score import score, without_penalty
     from benchsuite.report.summarise import summary_of
 
+    if price is not None and not (0 < price < math.inf):
+        raise UsageError(f"--price: must be a number above 0, found {price:g}")
     out = out or rundir.newest_run(os.environ)
     adjusted = (lambda summary: summary) if penalize_variance else without_penalty
     summary = adjusted(summary_of(out))
@@ -47,6 +61,7 @@ def command(out: Path | None, weights: str | None, compare: str | None, penalize
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = str(out / "logs") if (out / "logs").is_dir() else None
+    gpus = side_by_side(summary) if compare_gpus else None
     scored = score(summary, laid, penalized=penalize_variance)
-    render.render(render.Report(str(out), summary, scored, comparison, logs), console)
+    render.render(render.Report(str(out), summary, scored, comparison, logs, price, gpus), console)
     return 0 if summary.any_ok else 1

@@ -48,12 +48,13 @@ def _date(summary: Summary) -> str:
         return created
 
 
-def score_block(summary: Summary, score: Score, comparison: Comparison | None) -> Table:
+def score_block(summary: Summary, score: Score, comparison: Comparison | None, price: float | None = None) -> Table:
     """Label and value, the verdicts first."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for label, value in (*_verdicts(summary, score), *_against(comparison), ("", ""), *_beside(summary, score)):
+    verdicts = (*_verdicts(summary, score), *_priced(score, price), *_against(comparison))
+    for label, value in (*verdicts, ("", ""), *_beside(summary, score)):
         table.add_row(label, plain(value))
     return table
 
@@ -80,6 +81,16 @@ def _verdicts(summary: Summary, score: Score) -> Iterator[Line]:
     rate.append(f"   {score.verdict}", style=f"bold {_VERDICTS[score.verdict]}")
     yield "Failure rate", rate.append(f"   {_failures(score)}", style="not bold")
     yield from _reservations(score)
+
+
+def _priced(score: Score, price: float | None) -> Iterator[Line]:
+    """What a unit of score costs: the lower, the better."""
+    if price is None:
+        return
+    for what, value in (("score", score.value), ("machine score", score.machine)):
+        beside = f"   {number(price)} / {number(value)} (less is better)" if value else f"   no {what}"
+        figure = Text(number(price / value if value else None), style="bold")
+        yield f"Price / {what}", figure.append(beside, style="not bold")
 
 
 def _failures(score: Score) -> str:
