@@ -224,7 +224,9 @@ def test_a_published_baseline_gives_the_ratio_alone() -> None:
     found = against(msgspec.structs.replace(base, jobs=jobs), base)
     assert {round(job.ratio or 0, 3) for job in found.jobs} == {2.0}
     reason = "the base keeps no figures per repeat"
-    assert {(job.verdict.word, job.verdict.reason) for job in found.jobs} == {(None, reason)}
+    judged = [job for job in found.jobs if not job.excluded]
+    assert 0 < len(judged) < len(found.jobs)
+    assert {(job.verdict.word, job.verdict.reason) for job in judged} == {(None, reason)}
     assert (found.verdict.word, found.verdict.reason) == (None, reason)
 
 
@@ -308,9 +310,11 @@ def test_what_a_side_does_not_tell_is_no_difference(tmp_path: Path) -> None:
     here = run_in(tmp_path / "run", results({"a": 1.0}, repeats=1))
     bare = of_jobs(settings={}, tasks=())(of_run(machine=None, code=(), isolation={}, gpus_used=0)(here))
     assert differences(here, bare).found == ()
-    told = "host (base), machine (base), code (base), isolation (base), settings of jobs (base), data (both)"
+    told = "host (base), machine (base), GPUs used (base), code (base), isolation (base), settings of jobs (base), data (both)"
     assert ", ".join(differences(here, bare).unknown) == told
     assert "machine (this run)" in differences(bare, here).unknown
+    counted = of_run(gpus_used=8)(bare)
+    assert [(d.what, d.base, d.here) for d in differences(here, counted).found] == [("GPUs used", "8", "2")]
 
 
 def test_a_summary_keeps_what_was_asked(tmp_path: Path) -> None:

@@ -39,8 +39,22 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     help="What counts as the same speed.",
 )
 @click.option("--compare-unlike", is_flag=True, help="Compare jobs too that do not train the same on both sides.")
+@click.option(
+    "--penalize-variance/--no-penalize-variance",
+    default=True,
+    help="Take std% off perf_adj, on both sides of a comparison.  [default: penalize]",
+)
+@click.option("--compare-gpus", is_flag=True, help="Set the GPUs side by side, and name one that falls out.")
+@click.option("--price", type=float, metavar="P", help="The machine's price: adds price / score, in its currency.")
 def command(
-    out: Path | None, weights: str | None, compare: tuple[str, ...], margin: float, compare_unlike: bool
+    out: Path | None,
+    weights: str | None,
+    compare: tuple[str, ...],
+    margin: float,
+    compare_unlike: bool,
+    penalize_variance: bool,
+    compare_gpus: bool,
+    price: float | None,
 ) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
@@ -49,17 +63,22 @@ def command(
     from rich.console import Console
 
     from benchsuite import rundir
+    from benchsuite.errors import UsageError
     from benchsuite.report import compare as comparing
     from benchsuite.report import render
     from benchsuite.report import weights as weighing
-    from benchsuite.report.score import score
+    from benchsuite.report.gpus import compare_gpus as side_by_side
+    from benchsuite.report.score import score, without_penalty
     from benchsuite.report.summarise import summary_of
 
+    if price is not None and not (0 < price < math.inf):
+        raise UsageError(f"--price: must be a number above 0, found {price:g}")
     out = out or rundir.newest_run(os.environ)
-    summary = summary_of(out)
+    adjusted = (lambda summary: summary) if penalize_variance else without_penalty
+    summary = adjusted(summary_of(out))
     laid = weighing.weigh(weighing.weights_for(summary.profile, weights), summary)
     comparisons = tuple(
-        comparing.compare(summary, comparing.find_base(base), laid, base, margin / 100, compare_unlike)
+        comparing.compare(summary, adjusted(comparing.find_base(base)), laid, base, margin / 100, compare_unlike)
         for base in compare
     )
     if isinstance(sys.stdout, TextIOWrapper):
@@ -68,5 +87,7 @@ def command(
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = str(out / "logs") if (out / "logs").is_dir() else None
-    render.render(render.Report(str(out), summary, score(summary, laid), comparisons, logs), console)
+    gpus = side_by_side(summary) if compare_gpus else None
+    scored = score(summary, laid, penalized=penalize_variance)
+    render.render(render.Report(str(out), summary, scored, comparisons, logs, price, gpus), console)
     return 0 if summary.any_ok else 1

@@ -48,13 +48,14 @@ def _date(summary: Summary) -> str:
         return created
 
 
-def score_block(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> Table:
+def score_block(summary: Summary, score: Score, comparisons: Sequence[Comparison], price: float | None = None) -> Table:
     """Label and value, the verdicts first."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     against = [line for comparison in comparisons for line in _against(comparison, len(comparisons) > 1)]
-    for label, value in (*_verdicts(summary, score), *against, ("", ""), *_beside(summary, score)):
+    verdicts = (*_verdicts(summary, score), *_priced(score, price), *against)
+    for label, value in (*verdicts, ("", ""), *_beside(summary, score)):
         table.add_row(label, plain(value))
     return table
 
@@ -81,6 +82,16 @@ def _verdicts(summary: Summary, score: Score) -> Iterator[Line]:
     rate.append(f"   {score.verdict}", style=f"bold {_VERDICTS[score.verdict]}")
     yield "Failure rate", rate.append(f"   {_failures(score)}", style="not bold")
     yield from _reservations(score)
+
+
+def _priced(score: Score, price: float | None) -> Iterator[Line]:
+    """What a unit of score costs: the lower, the better."""
+    if price is None:
+        return
+    for what, value in (("score", score.value), ("machine score", score.machine)):
+        beside = f"   {number(price)} / {number(value)} (less is better)" if value else f"   no {what}"
+        figure = Text(number(price / value if value else None), style="bold")
+        yield f"Price / {what}", figure.append(beside, style="not bold")
 
 
 def _failures(score: Score) -> str:
@@ -131,6 +142,10 @@ def _against(comparison: Comparison, named: bool) -> Iterator[Line]:
 
 
 def _beside(summary: Summary, score: Score) -> Iterator[Line]:
+    if not score.penalized:
+        yield "Variance", "not penalized: perf_adj = perf x (1 - fail/n), on both sides of a comparison"
+    if summary.provenance:
+        yield "Provenance", one_line(summary.provenance, 400)
     yield "Profile", _profile(summary)
     yield "Weights", _weights(score)
     if score.weighing.unweighted:
@@ -142,7 +157,8 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
     yield "GPUs", f"{summary.gpus_used} used of {present} present"
     yield "Isolation", _tally(summary.isolation)
     least = f"tasks of a wave were measured together for at least {percent(summary.overlap, 0)} of their windows"
-    yield "Overlap", least if summary.overlap is not None else f"{NONE} (no wave has two tasks)"
+    none = "not recorded" if summary.provenance else "no wave has two tasks"
+    yield "Overlap", least if summary.overlap is not None else f"{NONE} ({none})"
     yield "Data", _tally(summary.data)
     groups = [_group(job) for job in summary.jobs if job.ranks > 1]
     if groups:
@@ -152,7 +168,7 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
         yield "Batch size", f"{', '.join(found)} (the largest that fits)"
     yield "Code", "; ".join(_code(code) for code in summary.code) or NONE
     slices, seconds = sum(job.slices for job in summary.jobs), math.fsum(job.seconds for job in summary.jobs)
-    yield "Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s"
+    yield "Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s" if slices else NONE
     if not summary.planned:
         yield "Tasks", _without_plan(summary)
 

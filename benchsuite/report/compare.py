@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchsuite import files
+from benchsuite.report import milarun_suite
 from benchsuite.report.differences import Differences, differences, workload_fields
 from benchsuite.report.score import geometric_mean, repeat_means
 from benchsuite.report.summarise import summary_of
@@ -111,6 +112,8 @@ def compare(
         margin: what counts as the same, relative.
         unlike: compare other workloads too.
     """
+    if summary.origin != base.origin:  # else both sides count alike, and stand as they were published
+        summary, base = milarun_suite.converted(summary), milarun_suite.converted(base)
     there = {job.name: job for job in base.jobs}
     here = {job.name: job for job in summary.jobs}
     same_profile = _same_lineage(summary.profile, base.profile)

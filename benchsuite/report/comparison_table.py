@@ -98,11 +98,12 @@ def _differences(comparison: Comparison, width: int, jobs: int) -> Iterator[Rend
 
 def _of(difference: Difference, jobs: int) -> str:
     """The jobs that it concerns; blank for the whole run."""
-    names = difference.jobs
-    if len(names) == jobs > 1:
-        return "all"
-    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return " ".join([*names[:_NAMED], *more])
+    return "all" if len(difference.jobs) == jobs > 1 else " ".join(_some(difference.jobs))
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    """The first of many names, and how many more there are."""
+    return [*names[:_NAMED], *([f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else [])]
 
 
 def _what_decides(comparison: Comparison) -> str:
@@ -131,10 +132,10 @@ def _remarks(comparison: Comparison) -> Iterable[tuple[str, Sequence[str]]]:
         if job.verdict.reason:
             untested[f"The ratio alone, {job.verdict.reason}"].append(job.name)
     remarks = (
-        *untested.items(),
+        *((label, _some(names)) for label, names in untested.items()),
         ("Not the same workload, left out of both scores", comparison.different),
         ("* Not the same workload, compared because of --compare-unlike", forced),
-        *unknown.items(),
+        *((label, _some(names)) for label, names in unknown.items()),
         ("Only in this run", comparison.only_here),
         ("Only in the base", comparison.only_base),
         ("Left out of both scores, excluded", excluded),

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from benchsuite.records import DataUsed, Machine
-from benchsuite.report.summarise import cache_state
+from benchsuite.report.setting import cache_state
 from benchsuite.report.summary import JobSummary, Summary
 from benchsuite.tasks import Gpu
 
@@ -62,7 +62,8 @@ def workload_fields(job: JobSummary, base: JobSummary) -> tuple[str, ...]:
 # A side that tells nothing of a group is named once, not line by line.
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "host": ("host",),
-    "machine": ("system", "kernel", "CPU", "CPUs", "memory", "driver", "GPUs", "GPUs used", "GPU limits", "Python"),
+    "machine": ("system", "kernel", "CPU", "CPUs", "memory", "driver", "GPUs", "GPU limits", "Python"),
+    "GPUs used": ("GPUs used",),
     "code": ("benchsuite", "commit", "uncommitted changes"),
     "profile's hash": ("profile hash",),
     "isolation": ("isolation",),
