@@ -85,10 +85,10 @@ class TaskSummary(Record, frozen=True, kw_only=True):
 
     `slices`, `items` and `seconds` are of its window; `file` is the result's name. `workload` is the SHA-256 of what
     is trained: model, parameters, precision, compilation, data; null where another program does not tell. `spread`,
-    `drift` (of the rate, per 10 s; both with the half width of their 95 % intervals), `settled_s` (since go; 0: from the
-    first slice) and `change` are those of `steadiness.Steadiness`, and `unsteady` says what makes the window not steady.
-    `perf_unthrottled`: over the slices of the window without thermal or hardware slow-down, null where nothing was
-    slowed or `unthrottled_reason` says why.
+    `drift` (of the rate, per 10 s; both with the half width of their 95 % intervals), `settled_s` (since go; 0: from
+    the first slice) and `change` are those of `steadiness.Steadiness`, and `unsteady` says what makes the window not
+    steady. `perf_unthrottled`: over the slices of the window without thermal or hardware slow-down, null where nothing
+    was slowed or `unthrottled_reason` says why.
     """
 
     id: str
