@@ -17,7 +17,11 @@ _PIPE_WIDTH = 120
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("--weights", metavar="FILE", help="Weights of the jobs.  [default: the profile's own]")
 @click.option("--compare", metavar="BASE", help="A baseline, a summary file or another results folder.")
-def command(out: Path | None, weights: str | None, compare: str | None) -> int:
+@click.option("--html", metavar="FILE", help="Write one self-contained page, with curves, to a new file.")
+@click.option("--csv", metavar="FILE", help="Write one row a job; '-' is standard output, in place of the text.")
+@click.option("--md", metavar="FILE", help="Write Markdown; '-' as for --csv.")
+@click.option("--json", metavar="FILE", help="Write all of it as JSON; '-' as for --csv.")
+def command(out: Path | None, weights: str | None, compare: str | None, **files: str | None) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
     Can be used at any time, also while a run is going on. Exit status 1: no task is ok (yet).
@@ -25,12 +29,14 @@ def command(out: Path | None, weights: str | None, compare: str | None) -> int:
     from rich.console import Console
 
     from benchsuite import rundir
+    from benchsuite.errors import one_line
     from benchsuite.report import compare as comparing
-    from benchsuite.report import render
+    from benchsuite.report import output, render
     from benchsuite.report import weights as weighing
     from benchsuite.report.score import score
     from benchsuite.report.summarise import summary_of
 
+    targets = output.targets(files)
     out = out or rundir.newest_run(os.environ)
     summary = summary_of(out)
     laid = weighing.weigh(weighing.weights_for(summary.profile, weights), summary)
@@ -41,5 +47,12 @@ def command(out: Path | None, weights: str | None, compare: str | None) -> int:
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = str(out / "logs") if (out / "logs").is_dir() else None
-    render.render(render.Report(str(out), summary, score(summary, laid), comparison, logs), console)
+    report = render.Report(str(out), summary, score(summary, laid), comparison, logs)
+    if not any(target.to_stdout for target in targets):
+        render.render(report, console)
+    for target, text in output.written(report, out, targets):
+        if target.to_stdout:
+            click.echo(text, nl=False)
+        else:
+            click.echo(f"benchsuite: {target.kind} written to {one_line(target.file)}", err=True)
     return 0 if summary.any_ok else 1
