@@ -120,6 +120,8 @@ class _Recorder(Console):
     def _cell(self, printed: Any) -> Cell:
         if not isinstance(printed, Text):
             printed = Text(printed) if isinstance(printed, str) else Text("".join(self._drawn(printed)))
+        if not printed.spans:  # rich then leaves the style of the whole to the console
+            return Cell((_run(printed.plain, self.get_style(printed.style, default="none")),) if printed.plain else ())
         return Cell(tuple(_run(segment.text, segment.style) for segment in printed.render(self) if segment.text))
 
     def _drawn(self, printed: Any) -> Iterator[str]:

@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -80,7 +80,7 @@ def _comparison(comparison: Comparison | None) -> dict[str, Any] | None:
 
 def _columns(kind: type) -> list[tuple[str, tuple[str, ...]]]:
     """The columns of a record with the way to each value: single values, those of records within, then properties."""
-    names = kind.__struct_fields__ if issubclass(kind, msgspec.Struct) else [f.name for f in dataclasses.fields(kind)]
+    names: Iterable[str] = getattr(kind, "__struct_fields__", ()) or vars(kind)["__dataclass_fields__"]
     hints = get_type_hints(kind)
     found: list[tuple[str, tuple[str, ...]]] = []
     for name in names:

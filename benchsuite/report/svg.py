@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from benchsuite.report.figures import number
-
 # In the SVG's own units, which the page scales.
 WIDTH, HEIGHT = 320, 110
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 20
@@ -51,7 +49,7 @@ def chart(
         parts.append(f'<rect class="{shade.look}" {box}/>')
     parts += _rules(top, step, place_y)
     for x, anchor in ((start, "start"), (end, "end")):
-        text = f"{number(x).removesuffix('.00')} s" if x else "0"
+        text = f"{x:,.1f}".removesuffix(".0") + " s" if x else "0"
         parts.append(f'<text x="{place_x(x):.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">{text}</text>')
     line = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in thinned(points))
     parts.append(f'<polyline points="{line}"/></svg>')

@@ -30,10 +30,19 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Groups of pictures by name, and how many tasks with such a picture are left out for want of room."""
+class Group:
+    """Pictures under one name; `calm`: there is nothing in them that must be seen at once."""
 
-    groups: tuple[tuple[str, tuple[Figure, ...]], ...]
+    name: str
+    figures: tuple[Figure, ...]
+    calm: bool = False
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Groups of pictures, and how many tasks with such a picture are left out for want of room."""
+
+    groups: tuple[Group, ...]
     left_out: int = 0
 
 
@@ -52,7 +61,8 @@ def timelines(rows: Sequence[Row]) -> Figures:
         top = max(max(rates.rates) for _, rates in of_job)
         end_s = max(rates.end_s for _, rates in of_job)
         unit = f"{of_job[0][1].unit}/s"
-        groups.append((f"{job}, {unit}", tuple(_timeline(row, rates, top, end_s) for row, rates in of_job)))
+        pictures = tuple(_timeline(row, rates, top, end_s) for row, rates in of_job)
+        groups.append(Group(f"{job}, {unit}", pictures))
     return Figures(tuple(groups), len(drawn) - len(by_need))
 
 
@@ -65,7 +75,7 @@ def telemetry(folder: Path, rows: Sequence[Row]) -> Figures:
     for row in kept:
         pictures = tuple(_sampled(folder, row)) if id(row) in chosen else ()
         if pictures:
-            groups.append((f"{row.task.id} on {row.task.device}", pictures))
+            groups.append(Group(f"{row.task.id} on {row.task.device}", pictures, _calm(row)))
     return Figures(tuple(groups), len(kept) - len(by_need))
 
 
@@ -78,11 +88,12 @@ def _timeline(row: Row, rates: Rates, top: float, end_s: float) -> Figure:
     shades += [Shade(rates.hold, "hold")] if rates.hold else []
     if row.window and row.window.perf is not None and row.status == "ok":
         steady = "" if row.window.steady else ", not steady"
-        note = f"{number(row.window.perf)} {rates.unit}/s{steady}"
+        note = f"{number(row.window.perf)}{steady}"
     else:
-        note = f"{row.status}: {one_line(row.reason, 80)}"
+        reason = one_line(row.reason, 80)
+        note = reason if reason.startswith(row.status) else f"{row.status}: {reason}"
     name = f"{row.task.id} on {row.task.device}"
-    label = f"Rates of {name} over {number(rates.end_s)} s; {note}"
+    label = f"Rates of {name} over {rates.end_s:.1f} s; {note}"
     svg = chart(list(zip(rates.times_s, rates.rates, strict=True)), (0.0, end_s), top, label, shades)
     return Figure(name, note, Markup(svg))  # noqa: S704 - chart escapes
 
@@ -108,7 +119,7 @@ def _curve(of: Sampled, measure: Measure, span: Span, shades: Sequence[Shade]) -
         return
     values = [value for _, value in points]
     unit = f" {measure.unit}" if measure.unit else ""
-    note = f"{number(min(values))} to {number(max(values))}{unit}"
+    note = f"{min(values):.4g} to {max(values):.4g}{unit}"
     label = f"{measure.name} of {of.name}: {note}"
     top = 100.0 if measure.unit == "%" else max(values)
     svg = chart(points, (0.0, span[1] - span[0]), top, label, shades)
