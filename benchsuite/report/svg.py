@@ -65,7 +65,7 @@ def _rules(top: float, step: float, place_y: Callable[[float], float]) -> Iterat
 
 def scale(y_top: float) -> tuple[float, float]:
     """The end of an axis from 0, and the step of its two to four lines: 1, 2, 2.5 or 5 times a power of ten."""
-    if not 0 < y_top < 1e300:
+    if not 1e-300 < y_top < 1e300:
         return 1.0, 0.5
     rough = y_top / 3
     power = 10.0 ** math.floor(math.log10(rough))

@@ -26,7 +26,7 @@ _MOST_NAMES = 8
 
 
 def draw(source: Source) -> Figure:
-    """Rates of slices over seconds since `go`; what was trained on as `hold` is dotted between its ends.
+    """Rates of slices over seconds since `go`, a colour a GPU; what was trained on as `hold` is dotted.
 
     Raises:
         ResultError: no folder, or no task in it has a slice.
@@ -53,20 +53,19 @@ def draw(source: Source) -> Figure:
 
 
 def _panel(axes: Axes, job: str, tasks: Sequence[tuple[Row, Rates]]) -> None:
-    named = len(tasks) <= _MOST_NAMES
-    for place, (row, rates) in enumerate(tasks):
-        colour = f"C{place % 10}"
+    colours: dict[str, str] = {}
+    for row, rates in tasks:
+        name = row.task.device
+        label = None if name in colours else name
+        colour = colours.setdefault(name, f"C{len(colours) % 10}")
         times, values = zip(*thinned(list(zip(rates.times_s, rates.rates, strict=True))), strict=True)
-        label = one_line(f"{row.task.id} on {row.task.device}") if named else None
         axes.plot(times, values, color=colour, linewidth=1.2, label=label)
         if rates.window:
-            axes.axvspan(*rates.window, color="C0", alpha=0.16 / len(tasks), linewidth=0)
+            axes.axvspan(*rates.window, color="0.5", alpha=max(0.01, 0.2 / len(tasks)), linewidth=0)
         if rates.hold:
             axes.plot(rates.hold, [values[-1]] * 2, ":", color=colour, linewidth=1.2)
     axes.set_title(one_line(job), loc="left", parse_math=False)
     axes.set(xlabel="seconds since the start of measuring", ylabel=f"{one_line(tasks[0][1].unit)}/s", ylim=(0, None))
     axes.grid(alpha=0.3)
-    if named:
-        legend = axes.legend(fontsize="x-small", loc="lower right")
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+    if len(colours) <= _MOST_NAMES:
+        axes.legend(fontsize="x-small", loc="lower right")
