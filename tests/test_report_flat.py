@@ -159,9 +159,6 @@ def test_each_goes_to_its_file_and_the_text_is_still_printed(
 def test_bad_places_are_one_line(options: list[str], parts: list[str], tmp_path: Path) -> None:
     keep_run(tmp_path / "run", [make_result()])
     done = benchsuite("report", "run", *options, cwd=tmp_path)
-    if "nowhere" in options[1]:
-        assert done.returncode == 2
-        done.stdout = ""  # the text was printed before the file was tried
     one_line_error(done, *parts)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
 

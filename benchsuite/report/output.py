@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ def targets(files: Mapping[str, str | None]) -> list[Target]:
 
     Raises:
         UsageError: two formats go to one place, or a page to standard output.
-        OutputError: a file exists.
+        OutputError: a file exists, or the folder for it does not.
     """
     asked = [Target(kind, file) for kind, file in files.items() if file is not None]
     seen: dict[str, str] = {}
@@ -46,8 +45,8 @@ def targets(files: Mapping[str, str | None]) -> list[Target]:
         if place in seen:
             raise UsageError(f"--{target.kind} {one_line(target.file)}: --{seen[place]} goes there already")
         seen[place] = target.kind
-        if not target.to_stdout and look(Path(target.file)):
-            raise OutputError(_taken(target))
+        if not target.to_stdout:
+            _look_at(target)
     return asked
 
 
@@ -67,6 +66,14 @@ def written(report: Report, out: Path, asked: list[Target]) -> Iterator[tuple[Ta
         yield target, text
 
 
+def _look_at(target: Target) -> None:
+    """What can be known before anything is computed."""
+    if look(Path(target.file)):
+        raise OutputError(_taken(target))
+    if look(Path(target.file).parent) != "folder":
+        raise OutputError(_failed(target, "no such folder"))
+
+
 def _write(target: Target, text: str) -> None:
     try:
         # A folder's name may hold bytes that are no text.
@@ -74,10 +81,11 @@ def _write(target: Target, text: str) -> None:
     except FileExistsError:
         raise OutputError(_taken(target)) from None
     except OSError as error:
-        why = "no such folder" if error.errno == errno.ENOENT else (error.strerror or str(error)).lower()
-        raise OutputError(
-            f"{one_line(target.file)}: cannot be written: {why}; name another with --{target.kind}"
-        ) from None
+        raise OutputError(_failed(target, (error.strerror or str(error)).lower())) from None
+
+
+def _failed(target: Target, why: str) -> str:
+    return f"{one_line(target.file)}: cannot be written: {why}; name another with --{target.kind}"
 
 
 def _taken(target: Target) -> str:
