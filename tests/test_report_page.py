@@ -145,7 +145,7 @@ def test_all_parts_are_there_in_order(tmp_path: Path) -> None:
     assert "96.0" in [cell for row in read.tables[2] for cell in row], "GPU 1 in percent of the best"
     assert all(head.get("scope") for head in read.named("th"))
     assert 'aria-sort="none"' in text
-    assert "benchsuite jobs suite" in text
+    assert "<dd>jobs suite</dd>" in text
 
 
 def test_the_window_is_shaded_where_it_is() -> None:
@@ -156,6 +156,14 @@ def test_the_window_is_shaded_where_it_is() -> None:
     (box,) = Reader(str(figure.svg)).named("rect")
     assert float(box["x"] or 0) == pytest.approx(46 + 266 * 5 / 15, abs=0.1)
     assert float(box["width"] or 0) == pytest.approx(266 * 9 / 15, abs=0.1)
+
+
+def test_jobs_of_one_task_each_share_a_row() -> None:
+    results = [make_result(job, [50] * 30) for job in ("a", "b")]
+    rows = [Row(r.task, "ok", None, r, None, task_window(r)) for r in results]
+    (group,) = charts.timelines(rows).groups
+    assert [figure.note for figure in group.figures] == ["50.00 image/s"] * 2
+    assert [group.name for group in charts.timelines([*rows, rows[0]]).groups] == ["a, image/s", "b, image/s"]
 
 
 def test_telemetry_is_drawn_where_it_was_kept(tmp_path: Path) -> None:

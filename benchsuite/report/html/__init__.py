@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from markupsafe import Markup
 
 from benchsuite.records import Machine
 from benchsuite.report.document import Cell, Document, Grid, document
-from benchsuite.report.figures import NONE, number, one_line
+from benchsuite.report.figures import NONE, count, number, one_line
 from benchsuite.report.html.charts import Figures, telemetry, timelines
 from benchsuite.report.html.matrix import matrix
 from benchsuite.report.load import OPEN, Loaded, Row
@@ -134,14 +135,16 @@ def _facts(report: Report, loaded: Loaded | None) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     run = loaded.run if loaded else None
     if run:
-        command = " ".join(("benchsuite", *run.command))
-        facts.append(("Command", one_line(command, 2000)))
+        facts.append(("Command", one_line(shlex.join(run.command), 2000)))
         facts += [("Resumed", f"{one_line(at)}: {one_line(command, 2000)}") for at, command in run.resumed]
     if report.summary.created:
         facts.append(("Created", one_line(report.summary.created)))
     if report.summary.machine:
         facts += _machine_facts(report.summary.machine)
-    facts += [("Isolation", f"{one_line(kind, 400)} ({tasks:,})") for kind, tasks in report.summary.isolation.items()]
+    facts += [
+        ("Isolation", f"{one_line(kind, 400)} ({count(tasks, 'task')})")
+        for kind, tasks in report.summary.isolation.items()
+    ]
     return facts
 
 

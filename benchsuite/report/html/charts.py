@@ -57,12 +57,15 @@ def timelines(rows: Sequence[Row]) -> Figures:
         if id(row) in chosen:
             by_job[row.job].append((row, rates))
     groups = []
+    alone = all(len(of_job) == 1 for of_job in by_job.values())
     for job, of_job in by_job.items():
         top = max(max(rates.rates) for _, rates in of_job)
         end_s = max(rates.end_s for _, rates in of_job)
         unit = f"{of_job[0][1].unit}/s"
-        pictures = tuple(_timeline(row, rates, top, end_s) for row, rates in of_job)
+        pictures = tuple(_timeline(row, rates, top, end_s, f" {unit}" if alone else "") for row, rates in of_job)
         groups.append(Group(f"{job}, {unit}", pictures))
+    if alone:  # a heading over each single picture would leave the page empty beside it
+        groups = [Group("", tuple(figure for group in groups for figure in group.figures))] if groups else []
     return Figures(tuple(groups), len(drawn) - len(by_need))
 
 
@@ -83,12 +86,12 @@ def _calm(row: Row) -> bool:
     return row.status == "ok" and row.window is not None and row.window.steady
 
 
-def _timeline(row: Row, rates: Rates, top: float, end_s: float) -> Figure:
+def _timeline(row: Row, rates: Rates, top: float, end_s: float, unit: str) -> Figure:
     shades = [Shade(rates.window, "window")] if rates.window else []
     shades += [Shade(rates.hold, "hold")] if rates.hold else []
     if row.window and row.window.perf is not None and row.status == "ok":
         steady = "" if row.window.steady else ", not steady"
-        note = f"{number(row.window.perf)}{steady}"
+        note = f"{number(row.window.perf)}{unit}{steady}"
     else:
         reason = one_line(row.reason, 80)
         note = reason if reason.startswith(row.status) else f"{row.status}: {reason}"
@@ -119,7 +122,8 @@ def _curve(of: Sampled, measure: Measure, span: Span, shades: Sequence[Shade]) -
         return
     values = [value for _, value in points]
     unit = f" {measure.unit}" if measure.unit else ""
-    note = f"{min(values):.4g} to {max(values):.4g}{unit}"
+    low, high = (f"{value:.1f}" if value < 100 else f"{value:.0f}" for value in (min(values), max(values)))
+    note = f"{low} to {high}{unit}"
     label = f"{measure.name} of {of.name}: {note}"
     top = 100.0 if measure.unit == "%" else max(values)
     svg = chart(points, (0.0, span[1] - span[0]), top, label, shades)
