@@ -75,7 +75,7 @@ def test_json_gives_the_summary_back(tmp_path: Path) -> None:
     report = report_of(some_run(tmp_path))
     content = strict(to_json(report))
     assert convert(content["summary"], Summary) == report.summary
-    assert (content["kind"], content["schema"], content["comparison"]) == ("report", 1, None)
+    assert (content["kind"], content["schema"], content["comparisons"]) == ("report", 1, [])
     assert content["score"]["value"] == report.score.value
     assert content["score"]["verdict"] == "FAIL"
 
@@ -87,9 +87,10 @@ def test_a_base_adds_columns(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     content = strict(out)
     assert err == ""
     assert [row["compared_ratio"] for row in content["jobs"]] == [1.5, None]
-    assert content["comparison"]["ratio"] == pytest.approx(1.5)
-    assert content["comparison"]["base"] == "base"
-    assert content["comparison"]["jobs"][0]["base_perf"] == 100.0
+    (comparison,) = content["comparisons"]
+    assert comparison["ratio"] == pytest.approx(1.5)
+    assert comparison["base"] == "base"
+    assert comparison["jobs"][0]["base_perf"] == 100.0
 
 
 @pytest.mark.parametrize(

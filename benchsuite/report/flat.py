@@ -24,15 +24,16 @@ _FORMULA = ("=", "+", "-", "@")
 
 def job_rows(report: Report) -> list[dict[str, Scalar]]:
     """One row a job, all with the same columns, which no run changes: every single figure of the summary, those of a
-    record within it under "record_figure", its weight, and, beside a base, "compared_..."."""
-    compared = {job.name: job for job in report.comparison.jobs} if report.comparison else {}
+    record within it under "record_figure", its weight, and, beside a base, "compared_..." (a second: "compared2_...").
+    """
     rows = []
     for job in report.summary.jobs:
         row = {column: _at(job, path) for column, path in _columns(JobSummary)}
         row["weight"] = report.score.weighing.jobs.get(job.name)
-        if report.comparison:
-            ratio = compared.get(job.name)
-            row |= {f"compared_{column}": _at(ratio, path) for column, path in _columns(JobRatio) if column != "name"}
+        for place, comparison in enumerate(_comparisons(report), start=1):
+            prefix = f"compared{place if place > 1 else ''}"
+            ratio = next((found for found in comparison.jobs if found.name == job.name), None)
+            row |= {f"{prefix}_{column}": _at(ratio, path) for column, path in _columns(JobRatio) if column != "name"}
         rows.append(row)
     return rows
 
@@ -56,7 +57,7 @@ def to_json(report: Report) -> str:
         "kind": "report",
         "title": _whole(report.title),
         "score": _score(report.score),
-        "comparison": _comparison(report.comparison),
+        "comparisons": [_comparison(comparison) for comparison in _comparisons(report)],
         "jobs": job_rows(report),
         "summary": msgspec.structs.replace(report.summary, source=_whole(report.summary.source)),
     }
@@ -69,13 +70,15 @@ def _score(score: Score) -> dict[str, Any]:
     return {**_builtins(score), **told}
 
 
-def _comparison(comparison: Comparison | None) -> dict[str, Any] | None:
+def _comparisons(report: Report) -> Sequence[Comparison]:
+    return (report.comparison,) if report.comparison else ()
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
     """Without the base's own summary, of which only the source is named."""
-    if comparison is None:
-        return None
     own = {key: value for key, value in _builtins(comparison).items() if key != "base"}
     jobs = [{**_builtins(job), **_properties(job)} for job in comparison.jobs]
-    return {**own, "base": _whole(comparison.base.source), "ratio": comparison.ratio, "jobs": jobs}
+    return {**own, **_properties(comparison), "base": _whole(comparison.base.source), "jobs": jobs}
 
 
 def _columns(kind: type) -> list[tuple[str, tuple[str, ...]]]:
