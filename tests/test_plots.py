@@ -15,10 +15,9 @@ from support import benchsuite, one_line_error
 
 from benchsuite.records import Measurement
 from benchsuite.report import plots
-from benchsuite.report.load import load
 from benchsuite.report.ratio_interval import ratio_interval
 from benchsuite.report.scaling import curves
-from benchsuite.report.summarise import summarise, summary_of
+from benchsuite.report.summarise import summary_of
 from benchsuite.report.summary import write_summary
 from benchsuite.tasks import Job, Placement
 
@@ -104,8 +103,7 @@ def test_names_are_text_and_not_mathematics(kind: str, capsys: pytest.CaptureFix
 
 
 def axes_of(kind: str, run: Path, **fields: object) -> list[Axes]:
-    loaded = load(run)
-    return list(plots.draw(kind, plots.Source(summarise(loaded), loaded, **fields)).axes)  # type: ignore[arg-type]
+    return list(plots.draw(kind, plots.Source(summary_of(run), run, **fields)).axes)  # type: ignore[arg-type]
 
 
 def test_throughput_has_a_panel_a_job_and_a_line_a_task_whose_window_is_shaded(tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ def command(results: Path | None, kind: str, output: str | None, base: str | Non
     from benchsuite.files import look
     from benchsuite.report import plots
     from benchsuite.report.compare import find_base
-    from benchsuite.report.load import load
-    from benchsuite.report.summarise import summarise, summary_of
+    from benchsuite.report.summarise import summary_of
 
     target = Path(output or f"{kind}.png")
     if target.suffix.lower() not in _ENDINGS:
@@ -32,10 +31,8 @@ def command(results: Path | None, kind: str, output: str | None, base: str | Non
     if look(target):
         raise OutputError(f"{target}: the file exists and is not overwritten; name another with -o")
     results = results or rundir.newest_run(os.environ)
-    loaded = None if results.is_file() else load(results)
-    summary = summarise(loaded) if loaded else summary_of(results)
     against = find_base(base) if base else None
-    figure = plots.draw(kind, plots.Source(summary, loaded, against, base or "", task))
+    figure = plots.draw(kind, plots.Source(summary_of(results), results, against, base or "", task))
     try:
         figure.savefig(target, dpi=150)
     except OSError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from benchsuite.errors import ResultError, UsageError, nearest
+from benchsuite.errors import ResultError, UsageError, nearest, one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,29 +23,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """What is drawn: a summary and, where it was made from a results folder, that; `base` to compare it with.
+    """What is drawn: a summary, and where it comes from; `base` to compare it with.
 
     `task` is the id of the only task to show, None for all.
     """
 
     summary: Summary
-    loaded: Loaded | None = None
+    path: Path | None = None
     base: Summary | None = None
     base_name: str = ""
     task: str | None = None
 
     def folder(self) -> Loaded:
-        """The results folder.
+        """The results folder, with every slice.
 
         Raises:
             ResultError: there is a summary only, or `task` names none of its tasks.
         """
-        if self.loaded is None:
+        from benchsuite.report.load import load
+
+        if self.path is None or self.path.is_file():
             raise ResultError(f"{self.summary.source}: a summary holds no slices and samples; name the results folder")
-        ids = [row.task.id for row in self.loaded.rows]
+        loaded = load(self.path)
+        ids = [row.task.id for row in loaded.rows]
         if self.task is not None and self.task not in ids:
-            raise ResultError(f"{self.loaded.path}: no task '{self.task}'{nearest(self.task, ids[:50])}")
-        return self.loaded
+            raise ResultError(f"{self.path}: no task '{one_line(self.task)}'{nearest(self.task, ids[:50])}")
+        return loaded
 
 
 def kinds() -> dict[str, str]:
