@@ -310,8 +310,8 @@ def test_what_a_side_does_not_tell_is_no_difference(tmp_path: Path) -> None:
     here = run_in(tmp_path / "run", results({"a": 1.0}, repeats=1))
     bare = of_jobs(settings={}, tasks=())(of_run(machine=None, code=(), isolation={}, gpus_used=0)(here))
     assert differences(here, bare).found == ()
-    told = "host (base), machine (base), GPUs used (base), code (base), isolation (base), settings of jobs (base), data (both)"
-    assert ", ".join(differences(here, bare).unknown) == told
+    of_base = ("host", "machine", "GPUs used", "code", "isolation", "settings of jobs")
+    assert differences(here, bare).unknown == (*(f"{what} (base)" for what in of_base), "data (both)")
     assert "machine (this run)" in differences(bare, here).unknown
     counted = of_run(gpus_used=8)(bare)
     assert [(d.what, d.base, d.here) for d in differences(here, counted).found] == [("GPUs used", "8", "2")]

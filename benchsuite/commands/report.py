@@ -46,6 +46,10 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
 )
 @click.option("--compare-gpus", is_flag=True, help="Set the GPUs side by side, and name one that falls out.")
 @click.option("--price", type=float, metavar="P", help="The machine's price: adds price / score, in its currency.")
+@click.option("--html", metavar="FILE", help="Write one self-contained page, with curves, to a new file.")
+@click.option("--csv", metavar="FILE", help="Write one row a job; '-' is standard output, in place of the text.")
+@click.option("--md", metavar="FILE", help="Write Markdown; '-' as for --csv.")
+@click.option("--json", metavar="FILE", help="Write all of it as JSON; '-' as for --csv.")
 def command(
     out: Path | None,
     weights: str | None,
@@ -55,6 +59,7 @@ def command(
     penalize_variance: bool,
     compare_gpus: bool,
     price: float | None,
+    **files: str | None,
 ) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
@@ -63,9 +68,9 @@ def command(
     from rich.console import Console
 
     from benchsuite import rundir
-    from benchsuite.errors import UsageError
+    from benchsuite.errors import UsageError, one_line
     from benchsuite.report import compare as comparing
-    from benchsuite.report import render
+    from benchsuite.report import output, render
     from benchsuite.report import weights as weighing
     from benchsuite.report.gpus import compare_gpus as side_by_side
     from benchsuite.report.score import score, without_penalty
@@ -73,6 +78,7 @@ def command(
 
     if price is not None and not (0 < price < math.inf):
         raise UsageError(f"--price: must be a number above 0, found {price:g}")
+    targets = output.targets(files)
     out = out or rundir.newest_run(os.environ)
     adjusted = (lambda summary: summary) if penalize_variance else without_penalty
     summary = adjusted(summary_of(out))
@@ -89,5 +95,12 @@ def command(
     logs = str(out / "logs") if (out / "logs").is_dir() else None
     gpus = side_by_side(summary) if compare_gpus else None
     scored = score(summary, laid, penalized=penalize_variance)
-    render.render(render.Report(str(out), summary, scored, comparisons, logs, price, gpus), console)
+    report = render.Report(str(out), summary, scored, comparisons, logs, price, gpus)
+    if not any(target.to_stdout for target in targets):
+        render.render(report, console)
+    for target, text in output.written(report, out, targets):
+        if target.to_stdout:
+            click.echo(text, nl=False)
+        else:
+            click.echo(f"benchsuite: {target.kind} written to {one_line(target.file)}", err=True)
     return 0 if summary.any_ok else 1
