@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from benchsuite.report import block
@@ -45,9 +46,8 @@ def comparison_table(comparison: Comparison, width: int, jobs: int) -> Iterator[
     """
     yield plain(f"Base: {block.provenance(comparison.base)}")
     yield from _differences(comparison, width, jobs)
-    yield Text()
-    rows = [_cells(job) for job in comparison.jobs]
-    yield fitted(_COLUMNS, rows, width)[0]
+    table, _ = fitted(_COLUMNS, [_cells(job) for job in comparison.jobs], width)
+    yield Padding(table, (1, 0, 0, 0), expand=False)
     yield Text("A ratio above 1 means faster than the base; adj. ratio: of perf_adj.", style="dim")
     yield plain(Text(_what_decides(comparison), style="dim"))
     for label, names in _remarks(comparison):
