@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from scipy.special import stdtr
 
 from benchsuite.report.causes import likely_cause
@@ -15,6 +16,7 @@ from benchsuite.report.figures import count
 from benchsuite.report.load import OPEN
 from benchsuite.report.summarise import MIN_REPEATS
 from benchsuite.report.summary import JobSummary, Summary, TaskSummary, Use
+from benchsuite.report.verdict import holm
 
 MIN_GPUS = 3
 MIN_EFFECT = 0.02
@@ -200,12 +202,8 @@ def _tests(job: str, found: _Deviations) -> list[tuple[GpuKey, Deviation]]:
 
 def _holm(tests: Sequence[tuple[GpuKey, Deviation]]) -> list[tuple[GpuKey, Deviation]]:
     """Those that stand, in their order."""
-    in_order = sorted(tests, key=lambda test: test[1].p)
-    standing = 0
-    while standing < len(in_order) and in_order[standing][1].p <= _FAMILY_ERROR / (len(in_order) - standing):
-        standing += 1
-    kept = {(gpu, one.job) for gpu, one in in_order[:standing]}
-    return [(gpu, one) for gpu, one in tests if (gpu, one.job) in kept]
+    adjusted = holm(np.array([one.p for _, one in tests]))
+    return [test for test, p in zip(tests, adjusted, strict=True) if p <= _FAMILY_ERROR]
 
 
 def _causes(gpu: GpuKey, found: Sequence[Deviation], jobs: Mapping[str, Mapping[GpuKey, Cell]]) -> tuple[str, ...]:
