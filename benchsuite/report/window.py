@@ -71,7 +71,7 @@ def task_window(result: Result) -> Window:
 
 def stream_window(stream: Stream) -> Window:
     """The window of one stream, by the rule of `window_slices`."""
-    measured = [s for s in stream.slices if s.phase != "hold" and s.end_s > s.start_s]
+    measured = [s for s in stream.slices if s.phase != "hold" and s.elapsed_s > 0]
     if not measured:
         return Window("empty", "no slice was recorded")
     inside = window_slices(measured)
