@@ -60,7 +60,7 @@ class Row:
 @dataclass(frozen=True)
 class Loaded:
     """What a folder holds. `planned`: rows are those of plan.json, else the results that were found. `in_progress`: a
-    run was going on in it when the reading began."""
+    run was going on in it when the reading began. `kept`: every result but reruns, also those that no row counts."""
 
     path: Path
     run: Run | None
@@ -69,6 +69,7 @@ class Loaded:
     reruns: tuple[Row, ...]
     bad_files: tuple[tuple[Path, str], ...]
     in_progress: bool = False
+    kept: tuple[tuple[Path, Result], ...] = ()
 
 
 @dataclass
@@ -97,7 +98,7 @@ def load(path: Path) -> Loaded:
     if not rows and not reruns and not found.bad:
         raise ResultError(f"{path}: no results in this folder; name the folder that 'benchsuite jobs' wrote")
     bad_files = tuple(sorted(found.bad.items()))
-    return Loaded(path, run, tasks is not None, tuple(rows), reruns, bad_files, in_progress)
+    return Loaded(path, run, tasks is not None, tuple(rows), reruns, bad_files, in_progress, tuple(found.results))
 
 
 def _find(path: Path, found: _Found, planned: Mapping[str, Task]) -> None:

@@ -21,13 +21,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime, timedelta, timezone
 from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
 
 from benchsuite import profile
-from benchsuite.plan import make_plan
+from benchsuite.plan import make_plan, waves
 from benchsuite.records import (
     FAILURES,
     Anchor,
@@ -52,7 +53,7 @@ from benchsuite.records import (
 )
 from benchsuite.rundir import Attempt, RunDir, job_id
 from benchsuite.schema import to_json
-from benchsuite.tasks import Gpu, Plan, Task
+from benchsuite.tasks import Gpu, Job, Plan, Task
 from benchsuite.telemetry import GAUGES, GPM_GAUGES, DeviceTelemetry, Spread, Telemetry, TenantTelemetry
 
 GIB = 1 << 30
@@ -88,6 +89,8 @@ MACHINE = Machine(
 )
 FACTS = hashlib.sha256(msgspec.json.encode(MACHINE, order="deterministic")).hexdigest()
 FAILING = 0.005
+STARTED = datetime(2026, 1, 6, 16, tzinfo=timezone.utc)
+LONGEST_SLICE_S = 0.52
 
 
 def planned(number_of: int) -> tuple[Plan, Run]:
@@ -97,7 +100,7 @@ def planned(number_of: int) -> tuple[Plan, Run]:
     repeats = -(-number_of // once)
     plan = make_plan(chosen.name, chosen.jobs, GPUS, environ={"OMP_NUM_THREADS": "16"}, repeats=repeats, data_root="/d")
     run = Run(
-        created="2026-01-06T16:00:00+00:00",
+        created=STARTED.isoformat(),
         command=("benchsuite", "jobs", "standard"),
         profile=chosen.used(),
         repeats=repeats,
@@ -111,10 +114,8 @@ def made_result(task: Task, began_s: float, slices: int, chance: random.Random) 
     """A result as a run of `slices` half seconds leaves it; now and then a failed one."""
     failed = chance.random() < FAILING
     rate = 1000.0 * (1 + 0.1 * chance.random())
-    streams = tuple(
-        _stream(task.gpus[rank].uuid if task.gpus else "cpu", rank, began_s, _slices(slices, rate, chance))
-        for rank in range(task.ranks)
-    )
+    ended_s = began_s + slices * LONGEST_SLICE_S + 3
+    streams = tuple(_stream(task, rank, began_s, _slices(slices, rate, chance)) for rank in range(task.ranks))
     job, devices = task.job, tuple(gpu.visible_index for gpu in task.gpus)
     return Result(
         status="failed" if failed else "ok",
@@ -149,16 +150,16 @@ def made_result(task: Task, began_s: float, slices: int, chance: random.Random) 
             throttled_s=0.0,
             pressure=Pressure(cpu_some_s=0.5, cpu_full_s=0.1, memory_some_s=0.0, memory_full_s=0.0),
         ),
-        data=DataUsed(name="made up", real=False),
+        data=_data(job),
         group=GroupUsed(ranks=task.ranks, backend="nccl", nccl="2.28", port=29500) if task.ranks > 1 else None,
         timeline=Timeline(
             queued_s=0.0,
             started_s=began_s - 15,
             ready_s=began_s - 1,
             go_s=began_s,
-            ended_s=began_s + slices / 2 + 3,
+            ended_s=ended_s,
         ),
-        anchor=Anchor(boot_id=BOOT, wall="2026-01-06T16:00:00+00:00", monotonic_s=began_s + slices / 2 + 3),
+        anchor=Anchor(boot_id=BOOT, wall=(STARTED + timedelta(seconds=ended_s)).isoformat(), monotonic_s=ended_s),
         measurement=Measurement(streams=streams),
         telemetry=_telemetry(task, began_s, slices // 2, chance),
         exit_code=1 if failed else 0,
@@ -168,15 +169,32 @@ def made_result(task: Task, began_s: float, slices: int, chance: random.Random) 
 def _slices(number_of: int, rate: float, chance: random.Random) -> tuple[Slice, ...]:
     found, end_s = [], 2.1e-05
     for _ in range(number_of):
-        start_s, end_s = end_s, round(end_s + 0.5 + 0.02 * chance.random(), 6)
+        start_s, end_s = end_s, round(end_s + 0.5 + (LONGEST_SLICE_S - 0.5) * chance.random(), 6)
         items = round(rate * (end_s - start_s) * (1 + chance.gauss(0, 0.01)) / 64) * 64
         found.append(Slice(start_s=start_s, end_s=end_s, steps=items // 64, items=items))
     return tuple(found)
 
 
-def _stream(device: str, rank: int, origin_s: float, slices: tuple[Slice, ...]) -> Stream:
+def _data(job: Job) -> DataUsed:
+    if job.data is None:
+        return DataUsed(name="random numbers", real=False)
+    return DataUsed(
+        name=job.data,
+        real=True,
+        version="1",
+        sha256=hashlib.sha256(job.data.encode()).hexdigest(),
+        size_bytes=GIB,
+        file_system="ext4",
+        page_cache=job.page_cache,
+        cached=0.0,
+    )
+
+
+def _stream(task: Task, rank: int, origin_s: float, slices: tuple[Slice, ...]) -> Stream:
+    precision = task.job.precision
+    in_force = {"fp32": "fp32", "bf16": "bf16"}.get(precision, "tf32 or fp16")
     return Stream(
-        device=device,
+        device=task.gpus[rank].uuid if task.gpus else "cpu",
         rank=rank,
         unit="image",
         origin_s=origin_s,
@@ -185,7 +203,7 @@ def _stream(device: str, rank: int, origin_s: float, slices: tuple[Slice, ...]) 
         warm_up=WarmUp(steps=5, elapsed_s=3.25),
         stopped_by="max_count",
         peak_memory=PeakMemory(device_allocated_bytes=GIB, device_reserved_bytes=2 * GIB, host_rss_bytes=3 * GIB),
-        precision=PrecisionCheck(asked="fp32", in_force="fp32", matmul_error=2.4e-07, conv_error=2.2e-07),
+        precision=PrecisionCheck(asked=precision, in_force=in_force, matmul_error=2.4e-07, conv_error=2.2e-07),
     )
 
 
@@ -232,14 +250,16 @@ def make_folder(folder: Path, number_of: int, slices: int) -> int:
     plan, run = planned(number_of)
     RunDir.create(folder, run, plan)
     total, lines = 0, []
-    for number, task in enumerate(plan.tasks):
-        result = made_result(task, 100.0 + 100 * (number // len(GPUS)), slices, chance)
+    wave_s = slices * LONGEST_SLICE_S + 30
+    placed = [(task, 100.0 + wave_s * nth) for nth, wave in enumerate(waves(plan.tasks)) for task in wave]
+    for number, (task, began_s) in enumerate(placed):
+        result = made_result(task, began_s, slices, chance)
         fail = ".FAIL" if result.status in FAILURES else ""
         name = f"{task.profile}.{task.job.name}.J{job_id(task)}{fail}.20260106-160000-{number:06d}.json"
         text = to_json(result)
         (folder / name).write_bytes(text)
         total += len(text)
-        about = {"task": task.id, "attempt": 1, "at": "2026-01-06T16:00:00+00:00"}
+        about = {"task": task.id, "attempt": 1, "at": result.anchor.wall}
         lines += [
             Attempt(event="start", **about, boot_id=BOOT, pid=number + 2, ticks=number, parent_pid=1, mark=task.id),
             Attempt(event="end", **about, status=result.status, result=name),

@@ -13,7 +13,7 @@ from benchsuite.records import Result, Run
 from benchsuite.report.load import Loaded, load
 from benchsuite.report.summarise import summarise
 from benchsuite.report.summary import Summary
-from benchsuite.rundir import Attempt, RunDir, results
+from benchsuite.rundir import Attempt, RunDir
 from benchsuite.tasks import Task
 
 Kept = tuple[Path, Result]
@@ -29,13 +29,15 @@ class Evidence:
     summary: Summary
     tasks: Sequence[Task] | None
     attempts: Sequence[Attempt] | None
-    kept: Sequence[Kept]
-    reruns: Sequence[Kept]
     seal: manifest.Seal | None
 
     @property
     def run(self) -> Run | None:
         return self.loaded.run
+
+    @property
+    def kept(self) -> Sequence[Kept]:
+        return self.loaded.kept
 
     @property
     def counted(self) -> list[Result]:
@@ -61,14 +63,11 @@ def gather(path: Path) -> Evidence:
         tasks = folder.plan().tasks
     with contextlib.suppress(OSError):
         attempts = folder.attempts() if (path / "attempts.jsonl").exists() else None
-    every = [(file, result) for file, result in results(path) if isinstance(result, Result)]
     return Evidence(
         path=path,
         loaded=loaded,
         summary=summarise(loaded),
         tasks=tasks,
         attempts=attempts,
-        kept=[(file, result) for file, result in every if result.task.rerun_of is None],
-        reruns=[(file, result) for file, result in every if result.task.rerun_of is not None],
         seal=manifest.read(path),
     )

@@ -51,6 +51,6 @@ def _sealed(evidence: Evidence, seal: manifest.Seal) -> Iterator[Finding]:
     else:
         text = f"{count(len(seal.files), 'file')} as the run left them; the manifest's own sha256:"
         yield Finding(about=_ABOUT, state="ok", text=text, details=(seal.sha256,))
-    if evidence.reruns:
-        names = sorted(file.name for file, _ in evidence.reruns)
+    names = sorted(row.file.name for row in evidence.loaded.reruns if row.file)
+    if names:
         yield note("reruns", f"{count(len(names), 'rerun')} additional, counted in no figure", None, names)
