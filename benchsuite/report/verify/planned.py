@@ -120,14 +120,14 @@ def _whole(run: Run, tasks: Sequence[Task]) -> Finding:
     """Every job in every repeat, and in each on all the GPUs that its placement asks for."""
     troubles = []
     repeats = sorted({task.repeat for task in tasks})
-    if repeats != list(range(run.repeats)):
+    if len(repeats) != run.repeats or repeats != list(range(len(repeats))):
         shown = ", ".join(map(str, repeats)) or "none"
         troubles.append(f"run.json says {count(run.repeats, 'repeat')}, plan.json holds {shown}")
     places: dict[str, dict[int, list[Task]]] = defaultdict(lambda: defaultdict(list))
     for task in tasks:
         places[task.job.name][task.repeat].append(task)
     for name, by_repeat in places.items():
-        for repeat in range(run.repeats):
+        for repeat in repeats:
             if wrong := _wrong_places(by_repeat.get(repeat, []), run):
                 troubles.append(f"{name}, repeat {repeat}: {wrong}")
     ids = Counter(task.id for task in tasks)
