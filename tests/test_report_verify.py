@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -260,11 +261,10 @@ def test_a_resume_says_what_was_changed_since(run: Path, finished: Path) -> None
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_was_stopped_says_what_is_missing(signum: int, tmp_path: Path) -> None:
-    """A signal that can be caught leaves a manifest, SIGKILL none; both say which tasks have not ended."""
+    """A signal that can be caught leaves a manifest, SIGKILL none; both say which tasks have not ended. Resumed, the
+    run is whole and clean."""
     seen = tmp_path / "seen.json"
-    profile = write_profile(
-        tmp_path / "p.json", one={}, two={"params": {"file": str(seen)}, "min_time_s": 20}, three={}
-    )
+    profile = write_profile(tmp_path / "p.json", two={"params": {"file": str(seen)}, "min_time_s": 2}, three={})
     running = subprocess.Popen(command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: seen.exists() and (tmp_path / "out" / "logs" / "two.J0.a1.events.jsonl").exists())
     running.send_signal(signum)
@@ -276,8 +276,25 @@ def test_a_run_that_was_stopped_says_what_is_missing(signum: int, tmp_path: Path
     assert [line.split(":")[0] for line in found["tasks"].details] == ["two.J0", "three.J0"]
     if signum == signal.SIGKILL:
         assert "was cut off" in found["manifest"].text
-        done = benchsuite("jobs", str(profile), "-o", "out", "--resume", "--", "--min-time-s", "0.7", cwd=tmp_path)
-        one_line_error(done, "another profile")
+        done = benchsuite("jobs", str(profile), "-o", "out", "--resume", cwd=tmp_path)
+        found = records(tmp_path / "out")
+        assert {f.state for f in found.values()} == {"ok"}, (found, done.stderr)
+        assert "3 results" in found["files"].text, "that of the attempt that was cut off too"
+
+
+def test_a_run_that_went_on_after_a_reboot_names_other_facts_with_reason(run: Path) -> None:
+    def rebooted(result: Json) -> None:
+        result["machine"]["facts_sha256"] = "1" * 64
+        result["anchor"]["boot_id"] = "another"
+
+    in_result(rebooted)(run)
+    manifest.seal(run)
+    assert set(bad(run)) == {"machine", "clocks"}
+    in_file("run.json", lambda r: r.update(resumed=[["2026-01-01T00:00:00+00:00", "jobs --resume"]]))(run)
+    manifest.seal(run)
+    found = records(run)
+    assert bad(run) == {}
+    assert (found["machine"].state, found["machine"].details) == ("note", (result_of(run, "one.J1").name,))
 
 
 def test_a_run_in_progress_is_said(run: Path) -> None:
@@ -305,6 +322,17 @@ def test_exit_status_and_text(run: Path) -> None:
     assert told.returncode == 0, "only --strict judges"
     assert {f["about"] for f in found["findings"] if f["bad"]} == {"manifest", "events"}
     assert {f["section"] for f in found["findings"]} == {RECORDS, DEMANDS}
+
+
+def test_names_that_are_no_text_do_no_harm(run: Path) -> None:
+    """A name in another encoding, and one that would clear the screen."""
+    (run / os.fsdecode(b"p.\xff.json")).write_text("{}")
+    (run / "p.\x1b[2J.json").write_text("{}")
+    for option in ("--all", "--json"):
+        done = benchsuite("verify", "out", option, cwd=run.parent)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "\x1b" not in done.stdout
+        assert "not a result of benchsuite" in done.stdout
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -46,13 +46,12 @@ def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
 
 
 def _show(finding: Finding, width: int, strict: bool, every: bool) -> None:
-    from benchsuite.errors import one_line
     from benchsuite.report.verify import NAMED
 
     mark = "BAD " if finding.is_bad(strict) else "ok  " if finding.state == "ok" else "note"
-    click.echo(f"{click.style(mark, fg=_COLOURS[mark])}  {finding.about:<{width}}  {one_line(finding.text)}")
+    click.echo(f"{click.style(mark, fg=_COLOURS[mark])}  {finding.about:<{width}}  {finding.text}")
     shown = finding.details if every or len(finding.details) <= NAMED + 1 else finding.details[:NAMED]
-    lines = [f"   {one_line(detail)}" for detail in shown]
+    lines = [f"   {detail}" for detail in shown]
     if len(shown) < len(finding.details):
         lines.append(f"   and {len(finding.details) - len(shown):,} more (--all)")
     if finding.remedy and mark != "ok  ":
@@ -65,13 +64,15 @@ def _json(out: Path, strict: bool, sections: dict[str, list[Finding]]) -> str:
     """Every finding with its section, and as `bad` whether it counts against the run."""
     import msgspec
 
+    from benchsuite.errors import one_line
+
     found = [
         {"section": title, "bad": finding.is_bad(strict), **msgspec.to_builtins(finding)}
         for title, findings in sections.items()
         for finding in findings
     ]
     bad = sum(finding["bad"] for finding in found)
-    content = {"folder": str(out), "strict": strict, "bad": bad, "findings": found}
+    content = {"folder": one_line(str(out)), "strict": strict, "bad": bad, "findings": found}
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from benchsuite.report.figures import count, one_line
+from benchsuite.errors import one_line
+from benchsuite.report.figures import count
 from benchsuite.schema import Record
 
+State = Literal["ok", "note", "unmet", "bad"]
+# So many details are shown of one finding, unless all are asked for.
 NAMED = 5
 
 
@@ -23,7 +26,7 @@ class Finding(Record, frozen=True, kw_only=True):
     """
 
     about: str
-    state: Literal["ok", "note", "unmet", "bad"]
+    state: State
     text: str
     remedy: str | None = None
     details: tuple[str, ...] = ()
@@ -32,25 +35,31 @@ class Finding(Record, frozen=True, kw_only=True):
         return self.state == "bad" or (strict and self.state == "unmet")
 
 
-def ok(about: str, text: str) -> Finding:
-    return Finding(about=about, state="ok", text=text)
+def ok(about: str, text: str, details: Iterable[str] = ()) -> Finding:
+    return _finding(about, "ok", text, None, details)
 
 
 def note(about: str, text: str, remedy: str | None = None, details: Iterable[str] = ()) -> Finding:
-    return Finding(about=about, state="note", text=text, remedy=remedy, details=tuple(details))
+    return _finding(about, "note", text, remedy, details)
 
 
 def unmet(about: str, text: str, remedy: str, details: Iterable[str] = ()) -> Finding:
-    return Finding(about=about, state="unmet", text=text, remedy=remedy, details=tuple(details))
+    return _finding(about, "unmet", text, remedy, details)
 
 
 def bad(about: str, text: str, remedy: str | None = None, details: Iterable[str] = ()) -> Finding:
-    return Finding(about=about, state="bad", text=text, remedy=remedy, details=tuple(details))
+    return _finding(about, "bad", text, remedy, details)
+
+
+def _finding(about: str, state: State, text: str, remedy: str | None, details: Iterable[str]) -> Finding:
+    """Names and reasons come from the files: nothing but printable text gets through."""
+    clean = tuple(one_line(detail) for detail in details)
+    return Finding(about=about, state=state, text=one_line(text), remedy=remedy, details=clean)
 
 
 def all_or_bad(about: str, troubles: Iterable[str], fine: str, noun: str, remedy: str | None = None) -> Finding:
     """The text `fine`, or one BAD line that counts the troubles as so many `noun`s and lists them."""
-    found = tuple(one_line(trouble, 200) for trouble in troubles)
+    found = tuple(troubles)
     return bad(about, count(len(found), noun), remedy, found) if found else ok(about, fine)
 
 

@@ -50,7 +50,7 @@ def _sealed(evidence: Evidence, seal: manifest.Seal) -> Iterator[Finding]:
         yield bad(_ABOUT, text, "ask for the folder as the run left it", troubles)
     else:
         text = f"{count(len(seal.files), 'file')} as the run left them; the manifest's own sha256:"
-        yield Finding(about=_ABOUT, state="ok", text=text, details=(seal.sha256,))
+        yield ok(_ABOUT, text, [seal.sha256])
     names = sorted(row.file.name for row in evidence.loaded.reruns if row.file)
     if names:
         yield note("reruns", f"{count(len(names), 'rerun')} additional, counted in no figure", None, names)
