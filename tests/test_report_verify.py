@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -19,9 +20,8 @@ from support import benchsuite, command, environ, one_line_error, wait_for, writ
 
 from benchsuite import manifest
 from benchsuite.records import Code, DataUsed, PrecisionCheck, ProfileUsed, Result, Stream, Tenant
-from benchsuite.report.verify import Finding
+from benchsuite.report.verify import Finding, hashed
 from benchsuite.report.verify.check import DEMANDS, RECORDS, check
-from benchsuite.report.verify.planned import plan_sha256
 from benchsuite.rundir import LOCK
 from benchsuite.tasks import Job, Placement
 from benchsuite.telemetry import DeviceTelemetry, GpuProcess, Telemetry
@@ -297,6 +297,31 @@ def test_a_run_that_went_on_after_a_reboot_names_other_facts_with_reason(run: Pa
     assert (found["machine"].state, found["machine"].details) == ("note", (result_of(run, "one.J1").name,))
 
 
+def test_a_run_of_an_older_benchsuite_keeps_its_hashes(run: Path) -> None:
+    """Its records had fewer fields: a job no layout of channels, a machine no note on its GPUs."""
+
+    def sha256(content: object) -> str:
+        return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+    plan, kept = json.loads((run / "plan.json").read_text()), json.loads((run / "run.json").read_text())
+    for task in plan["tasks"]:
+        del task["job"]["channels_last"], task["job"]["parallel"]
+    del kept["machine"]["gpu_note"]
+    (run / "plan.json").write_text(json.dumps(plan))
+    (run / "run.json").write_text(json.dumps(kept))
+    assert "machine" in bad(run), "today's machine has the note again, as none"
+
+    jobs = {task["job"]["name"]: task["job"] for task in plan["tasks"]}
+    jobs = {name: {**job, "params": dict(sorted(job["params"].items()))} for name, job in jobs.items()}
+    kept["profile"]["sha256"] = sha256([*jobs.values()])
+    (run / "run.json").write_text(json.dumps(kept))
+    facts = sha256({**kept["machine"], "packages": dict(sorted(kept["machine"]["packages"].items()))})
+    for file in run.glob("p.*.json"):
+        edit(file, lambda r: r["machine"].update(facts_sha256=facts))
+    manifest.seal(run)
+    assert bad(run) == {}
+
+
 def test_a_run_in_progress_is_said(run: Path) -> None:
     with (run / LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -391,7 +416,7 @@ def with_stream(result: Result, **fields: Any) -> Result:
 
 
 def demands(folder: Path, results: list[Result], **run: Any) -> dict[str, Finding]:
-    sha256 = plan_sha256([result.task for result in results])
+    sha256 = hashed.jobs([result.task for result in results])[0]
     profile = ProfileUsed(name="smoke", path="smoke.yaml", sha256=sha256, text="vae: {}", official=True)
     code = Code(version="0.1.0", commit="1" * 40, dirty=False)
     repeats = max(result.task.repeat for result in results) + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from benchsuite.records import Machine, Result, Run, Slice
+from benchsuite.records import Result, Run, Slice
 from benchsuite.report.figures import count
-from benchsuite.report.verify import Finding, all_or_bad, note
+from benchsuite.report.verify import Finding, all_or_bad, hashed, note
 from benchsuite.report.verify.evidence import Evidence, Kept
 from benchsuite.report.verify.told import not_as_told
 from benchsuite.tasks import Task
@@ -37,7 +36,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
         troubles = _each(results, lambda result: _not_as_planned(result, planned, evidence.run))
         yield all_or_bad("results", troubles, f"{total}, each of a planned task, exactly as planned", "contradiction")
     if evidence.run:
-        yield _machine(evidence.run, results)
+        yield _machine(evidence.path, evidence.run, results)
     yield _clocks(evidence.run, results)
     disorder = [*_each(results, _timeline), *_overtaking(evidence.kept)]
     yield all_or_bad("timeline", disorder, "queued, started, ready, go, ended, wave after wave", "contradiction")
@@ -87,15 +86,10 @@ def _differences(planned: Task, found: Task) -> Iterator[str]:
     yield from (name for name in before if name != "job" and before[name] != after[name])
 
 
-def facts_sha256(machine: Machine) -> str:
-    """The hash by which results name the machine facts of their run (there: `host.machine.facts_sha256`)."""
-    return hashlib.sha256(msgspec.json.encode(machine, order="deterministic")).hexdigest()
-
-
-def _machine(run: Run, results: Mapping[str, Result]) -> Finding:
+def _machine(path: Path, run: Run, results: Mapping[str, Result]) -> Finding:
     """Results of a run that was resumed may name the facts found then: another boot, a new driver."""
-    facts = facts_sha256(run.machine)
-    other = {name: result for name, result in results.items() if result.machine.facts_sha256 != facts}
+    facts = hashed.facts(run.machine, path / "run.json")
+    other = {name: result for name, result in results.items() if result.machine.facts_sha256 not in facts}
     later = {name for name, result in other.items() if run.resumed and result.anchor.wall >= run.resumed[0][0]}
     troubles = [f"{name}: it names other machine facts than run.json holds" for name in other if name not in later]
     for name, result in results.items():
@@ -106,7 +100,9 @@ def _machine(run: Run, results: Mapping[str, Result]) -> Finding:
             f"{count(len(later), 'result')} measured after the run was resumed name other machine facts than run.json"
         )
         return note("machine", f"{text}: another boot, driver or package", None, sorted(later))
-    return all_or_bad("machine", troubles, f"all results name run.json's machine, facts {facts[:12]}", "contradiction")
+    return all_or_bad(
+        "machine", troubles, f"all results name run.json's machine, facts {facts[-1][:12]}", "contradiction"
+    )
 
 
 def _clocks(run: Run | None, results: Mapping[str, Result]) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from benchsuite.files import parse_mapping
 from benchsuite.records import Run
 from benchsuite.report.figures import count
 from benchsuite.report.load import INSUFFICIENT, OPEN
-from benchsuite.report.verify import Finding, all_or_bad, note, ok, some, unmet
+from benchsuite.report.verify import Finding, all_or_bad, hashed, note, ok, some, unmet
 from benchsuite.report.verify.evidence import Evidence
 from benchsuite.tasks import Job, Task
 
@@ -30,7 +29,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
     run, tasks = evidence.run, evidence.tasks
     if run and tasks is not None:
         if run.profile.sha256:
-            yield _profile_hash(run, tasks)
+            yield _profile_hash(evidence.path, run, tasks)
             yield from _profile_text(run, tasks)
             yield _whole(run, tasks)
         else:
@@ -45,17 +44,11 @@ def _jobs(tasks: Sequence[Task]) -> tuple[Job, ...]:
     return tuple({task.job.name: task.job for task in tasks}.values())
 
 
-def plan_sha256(tasks: Sequence[Task]) -> str:
-    """The hash of a plan's jobs, as run.json holds it of the profile's (there: `profile.load`)."""
-    return hashlib.sha256(msgspec.json.encode(_jobs(tasks), order="deterministic")).hexdigest()
-
-
-def _profile_hash(run: Run, tasks: Sequence[Task]) -> Finding:
+def _profile_hash(path: Path, run: Run, tasks: Sequence[Task]) -> Finding:
     troubles = []
-    if plan_sha256(tasks) != run.profile.sha256:
-        troubles.append(
-            f"run.json says {run.profile.sha256[:12]}, the jobs of plan.json give {plan_sha256(tasks)[:12]}"
-        )
+    recomputed = hashed.jobs(tasks, path / "plan.json")
+    if run.profile.sha256 not in recomputed:
+        troubles.append(f"run.json says {run.profile.sha256[:12]}, the jobs of plan.json give {recomputed[-1][:12]}")
     by_name: dict[str, Job] = {}
     for task in tasks:
         if by_name.setdefault(task.job.name, task.job) != task.job:

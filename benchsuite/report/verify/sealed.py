@@ -19,8 +19,8 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
         text = "the run is in progress, so what follows is of this moment and there is no manifest yet"
         yield unmet(_ABOUT, text, "verify it again when it is over")
     elif evidence.seal is None:
-        text = f"no {manifest.NAME}: the run was cut off, or the file was removed; whether any file was changed since "
-        text += "cannot be told, only whether they agree with each other (below)"
+        text = "none: the run was cut off, or it was removed; whether the files are as they were left cannot be told, "
+        text += "only whether they agree (below)"
         yield unmet(_ABOUT, text, "finish the run: the same 'benchsuite jobs' with --resume")
     else:
         yield from _sealed(evidence, evidence.seal)
