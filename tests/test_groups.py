@@ -328,7 +328,7 @@ def test_a_batch_that_no_rank_can_fill_ends_before_anything_is_timed(tmp_path: P
     error = read_results(tmp_path / "out")["g"].error
     assert error is not None
     assert "batch_size 2,001 is over its 2,000 images for each of 2 ranks" in error.message
-    assert "give batch_size of at most 2000" in error.message
+    assert "lower batch_size to 2,000 or less" in error.message
 
 
 def test_a_rerun_of_a_group_is_a_group(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ DOORS = {
     "minigrid": {"models"},
     "pandas": {"report"},
     "matplotlib": {"report"},
+    "jinja2": {"report"},
     "scipy": {"report"},
     "numpy": {"report", "worker", "models", "data"},
     "PIL": {"data", "worker", "models"},

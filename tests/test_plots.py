@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 import pytest
 from conftest import keep_run, make_result, make_task
+from outputs import call, sample
+from scipy import stats
 from support import benchsuite, one_line_error
 
+from benchsuite.records import Measurement
 from benchsuite.report import plots
 from benchsuite.report.scaling import curves
 from benchsuite.report.summarise import summary_of
+from benchsuite.report.summary import write_summary
 from benchsuite.tasks import Job, Placement
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 JOB = Job(name="s", model="vae", placement=Placement(devices="progression"))
-KINDS = ("scaling",)
+KINDS = ("compare", "scaling", "telemetry", "throughput")
 
 
 def keep_progression(folder: Path, rates: dict[int, list[float]]) -> Path:
@@ -66,16 +76,104 @@ def test_the_kinds_are_those_that_are_tested() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("ending", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_a_kind_is_drawn_to_a_new_file(kind: str, ending: str, magic: bytes, tmp_path: Path) -> None:
+def test_a_kind_is_drawn_to_a_new_file(
+    kind: str, ending: str, magic: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     run = keep_progression(tmp_path / "run", {1: [100.0] * 3, 2: [180.0, 170.0, 190.0]})
-    done = benchsuite("plot", str(run), "--kind", kind, "-o", f"p{ending}", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    content = (tmp_path / f"p{ending}").read_bytes()
+    sample(run)
+    file = tmp_path / f"p{ending}"
+    asked = ("plot", run, "--kind", kind, "-o", file, *(("--base", run) if kind == "compare" else ()))
+    assert call(capsys, *asked)[0] == 0
+    content = file.read_bytes()
     assert content.startswith(magic)
     assert len(content) > 4000
-    again = benchsuite("plot", str(run), "--kind", kind, "-o", f"p{ending}", cwd=tmp_path)
-    one_line_error(again, f"p{ending}", "exists and is not overwritten")
-    assert (tmp_path / f"p{ending}").read_bytes() == content
+    code, _, err = call(capsys, *asked)
+    assert code == 2
+    assert "exists and is not overwritten" in err
+    assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("kind", ["telemetry", "throughput"])
+def test_names_are_text_and_not_mathematics(kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    task = make_task("$\\frac{$", gpu=None)
+    keep_run(tmp_path / "run", [make_result(task=task)])
+    sample(tmp_path / "run")
+    svg = tmp_path / "p.svg"
+    assert call(capsys, "plot", tmp_path / "run", "--kind", kind, "-o", svg, "--task", task.id)[0] == 0
+
+
+def axes_of(kind: str, run: Path, **fields: object) -> list[Axes]:
+    return list(plots.draw(kind, plots.Source(summary_of(run), run, **fields)).axes)  # type: ignore[arg-type]
+
+
+def test_throughput_has_a_panel_a_job_and_a_line_a_task_whose_window_is_shaded(tmp_path: Path) -> None:
+    results = [make_result(job, [rate] * 30, gpu=gpu) for job, rate in (("a", 50), ("b", 80)) for gpu in (0, 1)]
+    keep_run(tmp_path, results)
+    panels = axes_of("throughput", tmp_path)
+    assert [axes.get_title(loc="left") for axes in panels] == ["a", "b"]
+    for axes, rate in zip(panels, (50, 80), strict=True):
+        assert [set(line.get_ydata()) for line in axes.lines] == [{rate}, {rate}]  # type: ignore[arg-type]
+        # Slices of 0.5 s up to 15 s: the window is from 5 s to 14 s.
+        assert [(span.get_x(), span.get_x() + span.get_width()) for span in axes.patches] == [(5.0, 14.0)] * 2  # type: ignore[attr-defined]
+    (only,) = axes_of("throughput", tmp_path, task="b.J0.1")
+    assert len(only.lines) == 1
+
+
+def test_the_rates_of_ranks_are_added_up(tmp_path: Path) -> None:
+    result = make_result(rates=[100.0] * 30)
+    (stream,) = result.measurement.streams
+    both = Measurement(streams=(stream, msgspec.structs.replace(stream, rank=1)))
+    keep_run(tmp_path, [msgspec.structs.replace(result, measurement=both)])
+    (axes,) = axes_of("throughput", tmp_path)
+    assert set(axes.lines[0].get_ydata()) == {200.0}  # type: ignore[arg-type]
+
+
+def test_telemetry_shows_what_was_sampled(tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result(gpu=0), make_result(gpu=1)])
+    sample(tmp_path)
+    panels = axes_of("telemetry", tmp_path)
+    assert [axes.get_ylabel() for axes in panels] == ["power, W", "SM clock, MHz", "temperature, °C", "GPU busy, %"]
+    assert [list(line.get_ydata())[:2] for line in panels[0].lines] == [[300.0, 301.0]] * 2  # type: ignore[arg-type]
+    assert len(axes_of("telemetry", tmp_path, task="vae.J0.1")[0].lines) == 1
+
+
+def test_the_interval_of_a_ratio_is_welchs(tmp_path: Path) -> None:
+    """Logs 0.01, 0.02, 0.03 against -0.02, 0, 0.02: by scipy.stats.ttest_ind(equal_var=False)."""
+    for name, logs in (("a", (0.01, 0.02, 0.03)), ("b", (-0.02, 0.0, 0.02))):
+        # Many items a slice, so that whole ones are exact enough.
+        keep_run(tmp_path / name, [make_result(rates=[1e9 * math.exp(x)] * 30, repeat=i) for i, x in enumerate(logs)])
+    (axes,) = axes_of("compare", tmp_path / "a", base=summary_of(tmp_path / "b"), base_name="b")
+    expected = stats.ttest_ind([0.01, 0.02, 0.03], [-0.02, 0.0, 0.02], equal_var=False).confidence_interval(0.95)
+    (shown,) = [line for line in axes.lines if line.get_linewidth() == 2]
+    assert np.log(np.asarray(shown.get_xdata())) == pytest.approx(tuple(expected), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("asked", "parts"),
+    [
+        (["--kind", "throughput"], ["a summary holds no slices", "results folder"]),
+        (["--kind", "telemetry"], ["a summary holds no slices"]),
+        (["--kind", "compare"], ["--base"]),
+        (["--kind", "compare", "--base", "other"], ["no job has a ratio to other"]),
+    ],
+)
+def test_a_kind_without_what_it_needs_is_one_line(asked: list[str], parts: list[str], tmp_path: Path) -> None:
+    keep_run(tmp_path / "run", [make_result()])
+    keep_run(tmp_path / "other", [make_result("elsewhere")])
+    write_summary(tmp_path / "s.json", summary_of(tmp_path / "run"))
+    one_line_error(benchsuite("plot", "s.json", *asked, cwd=tmp_path), *parts)
+
+
+def test_what_a_folder_lacks_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result(rates=())])
+    for kind, task, part in (
+        ("throughput", (), "no task has recorded a slice"),
+        ("telemetry", (), "no telemetry of any task"),
+        ("telemetry", ("--task", "vea.J0.0"), "did you mean 'vae.J0.0'"),
+    ):
+        code, _, err = call(capsys, "plot", tmp_path, "--kind", kind, "-o", tmp_path / "p.png", *task)
+        assert code == 2
+        assert part in err
 
 
 def test_bad_use_of_plot_is_one_line(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_workers_are_counted(case: Case) -> None:
 def test_a_batch_over_the_set_is_refused_at_once(case: Case, prepared: dict[str, DataFolder]) -> None:
     share = Share(data=prepared[case.data])
     workload = case.workload(batch_size=11)
-    fails(lambda: workload.batches(share), f"'{case.data}'", "batch_size 11", "give a batch_size of at most 10")
+    fails(lambda: workload.batches(share), f"'{case.data}'", "batch_size 11", "lower batch_size to 10 or less")
 
 
 @every_model

@@ -322,13 +322,13 @@ REFUSED: list[tuple[str, dict[str, bytes], dict[str, Any], str]] = [
     ("vae", {"train_images": b"words"}, {}, "no IDX file of images"),
     ("vae", {"train_images": idx_file(5)[:-1]}, {}, "no IDX file of images"),
     ("vae", {"train_images": idx_file(5, side=8)}, {}, "images are 8 x 8 pixels, not 28 x 28"),
-    ("vae", {"train_images": idx_file(5)}, {"batch_size": 6}, "batch_size 6 is over its 5 images; give batch_size"),
+    ("vae", {"train_images": idx_file(5)}, {"batch_size": 6}, "batch_size 6 is over its 5 images; lower batch_size"),
     ("sine_wave", {"waves": b""}, {}, "no .npy file of numbers"),
     ("sine_wave", {"waves": npy(np.zeros((5, 10)))[:-1]}, {}, "no .npy file of numbers"),
     ("sine_wave", {"waves": npy(np.array([[{}]], object))}, {}, "no .npy file of numbers"),
     ("sine_wave", {"waves": npy(np.zeros(5))}, {}, "not one array of real numbers"),
     ("sine_wave", {"waves": npy(np.zeros((5, 7)))}, {}, "has series of 7 points, under length 8; give a length of"),
-    ("sine_wave", {"waves": npy(np.zeros((2, 8)))}, {}, "samples 3 is over its 2 waves; give samples of at most 2"),
+    ("sine_wave", {"waves": npy(np.zeros((2, 8)))}, {}, "samples 3 is over its 2 waves; lower samples to 2 or less"),
     ("wlm", {"train": b""}, {}, "its 0 words are not over 5 (bptt) in each of 3 streams; give a smaller batch_size"),
     ("wlm", {"train": b"a b\xff\n"}, {}, "no text in UTF-8"),
     ("wlm", {"train": TEXT}, {"batch_size": 4}, "its 23 words are not over 5 (bptt) in each of 4 streams"),
@@ -367,7 +367,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     message = str(caught.value)
     assert says in message and message.isprintable(), message
     assert message.startswith(f"data set '{SETS[name][0]}'")
-    assert any(remedy in message for remedy in ("; give ", "; see ", "; bring "))
+    assert any(remedy in message for remedy in ("; give ", "; lower ", "; see ", "; bring "))
 
 
 def test_too_many_ranks_are_refused(folders: dict[str, DataFolder]) -> None:

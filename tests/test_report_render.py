@@ -36,10 +36,10 @@ def text_of(
     title: str = "base",
 ) -> str:
     laid = weigh(Weights(weights, "w.json", "b" * 64), summary)
-    comparison = compare(summary, base, laid, title) if base else None
+    comparisons = (compare(summary, base, laid, title),) if base else ()
     out = io.StringIO()
     console = Console(file=out, width=width, markup=False, emoji=False, highlight=False)
-    render(Report(title, summary, score(summary, laid), comparison), console)
+    render(Report(title, summary, score(summary, laid), comparisons), console)
     return out.getvalue()
 
 
@@ -151,7 +151,7 @@ def test_a_comparison(tmp_path: Path) -> None:
     base = msgspec.structs.replace(summary, jobs=jobs, provenance="measured with care", source="old")
     text = text_of(summary, base=base)
     section = text.partition("Against base")[2]
-    assert line_of(section, "vae ") == words("vae 100.00 80.00 1.25 100.00 50.00 2.00")
+    assert line_of(section, "vae ") == words("vae 100.00 80.00 1.25 n/a n/a 2.00")
     assert "Not the same workload" not in text
     assert "Only in this run: mine" in text
     assert "old; hostA: 2 x NVIDIA Test" in text
@@ -165,7 +165,7 @@ def test_unlike_workloads_are_not_compared(tmp_path: Path) -> None:
     x_other, y_other = (msgspec.structs.replace(job, workload="other") for job in jobs[1:])
     text = text_of(summary, base=msgspec.structs.replace(summary, jobs=(jobs[0], x_other, y_other)), width=160)
     section = text.partition("Against base")[2]
-    assert line_of(section, "x ") == words("x 100.00 10.00 n/a 100.00 10.00 n/a")
+    assert line_of(section, "x ") == words("x 100.00 10.00 n/a n/a other workload n/a")
     assert "Not the same workload, left out of both scores: x, y\n" in section
     assert line_of(text, "Score ratio")[2:] == words("10.00 100.00 / 10.00, over 1 common job; left out: x, y")
     nothing = text_of(summary, base=msgspec.structs.replace(summary, jobs=(x_other, y_other)))

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from conftest import keep_results, make_result
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,6 +41,12 @@ def test_the_wheel_finds_its_profiles(unpacked: Path) -> None:
     assert "smoke: 18 jobs" in listed
     assert str(unpacked) in listed
     assert in_wheel(unpacked, "jobs", "profiles/standard.json", "--dry-run").count("# ") >= 5
+
+
+def test_the_wheel_draws_its_page(unpacked: Path, tmp_path: Path) -> None:
+    keep_results(tmp_path / "run", [make_result()])
+    in_wheel(unpacked, "report", str(tmp_path / "run"), "--html", str(tmp_path / "page.html"))
+    assert "<polyline" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("kind", ["profiles", "weights", "baselines", "datasets"])

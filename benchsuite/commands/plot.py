@@ -14,12 +14,15 @@ _ENDINGS = (".png", ".svg", ".pdf")
 @click.argument("results", required=False, type=click.Path(path_type=Path))
 @click.option("--kind", required=True, help="What to show: see 'benchsuite list plots'.")
 @click.option("-o", "--output", metavar="FILE", help="A new .png, .svg or .pdf file.  [default: KIND.png]")
-def command(results: Path | None, kind: str, output: str | None) -> None:
+@click.option("--base", metavar="BASE", help="For compare: a baseline, a summary file or another results folder.")
+@click.option("--task", metavar="ID", help="For throughput and telemetry: this task alone, such as vae.J0.1.")
+def command(results: Path | None, kind: str, output: str | None, base: str | None, task: str | None) -> None:
     """Draw RESULTS, a results folder or a summary (default: the newest run)."""
     from benchsuite import rundir
     from benchsuite.errors import OutputError, UsageError, one_line
     from benchsuite.files import look
     from benchsuite.report import plots
+    from benchsuite.report.compare import find_base
     from benchsuite.report.summarise import summary_of
 
     target = Path(output or f"{kind}.png")
@@ -27,7 +30,9 @@ def command(results: Path | None, kind: str, output: str | None) -> None:
         raise UsageError(f"-o {one_line(str(target))}: name a file that ends in {', '.join(_ENDINGS)}")
     if look(target):
         raise OutputError(f"{target}: the file exists and is not overwritten; name another with -o")
-    figure = plots.draw(kind, summary_of(results or rundir.newest_run(os.environ)))
+    results = results or rundir.newest_run(os.environ)
+    against = find_base(base) if base else None
+    figure = plots.draw(kind, plots.Source(summary_of(results), results, against, base or "", task))
     try:
         figure.savefig(target, dpi=150)
     except OSError as error:

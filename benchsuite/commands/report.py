@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from io import TextIOWrapper
@@ -13,11 +14,53 @@ import click
 _PIPE_WIDTH = 120
 
 
+def _finite(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    if math.isnan(value):
+        raise click.BadParameter("nan is no number of percent.")
+    return value
+
+
 @click.command()
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("--weights", metavar="FILE", help="Weights of the jobs.  [default: the profile's own]")
-@click.option("--compare", metavar="BASE", help="A baseline, a summary file or another results folder.")
-def command(out: Path | None, weights: str | None, compare: str | None) -> int:
+@click.option(
+    "--compare",
+    metavar="BASE",
+    multiple=True,
+    help="A baseline, a summary file or another results folder. Can be given several times.",
+)
+@click.option(
+    "--margin",
+    type=click.FloatRange(0, 100, min_open=True),
+    metavar="PERCENT",
+    default=2.0,
+    show_default=True,
+    callback=_finite,
+    help="What counts as the same speed.",
+)
+@click.option("--compare-unlike", is_flag=True, help="Compare jobs too that do not train the same on both sides.")
+@click.option(
+    "--penalize-variance/--no-penalize-variance",
+    default=True,
+    help="Take std% off perf_adj, on both sides of a comparison.  [default: penalize]",
+)
+@click.option("--compare-gpus", is_flag=True, help="Set the GPUs side by side, and name one that falls out.")
+@click.option("--price", type=float, metavar="P", help="The machine's price: adds price / score, in its currency.")
+@click.option("--html", metavar="FILE", help="Write one self-contained page, with curves, to a new file.")
+@click.option("--csv", metavar="FILE", help="Write one row a job; '-' is standard output, in place of the text.")
+@click.option("--md", metavar="FILE", help="Write Markdown; '-' as for --csv.")
+@click.option("--json", metavar="FILE", help="Write all of it as JSON; '-' as for --csv.")
+def command(
+    out: Path | None,
+    weights: str | None,
+    compare: tuple[str, ...],
+    margin: float,
+    compare_unlike: bool,
+    penalize_variance: bool,
+    compare_gpus: bool,
+    price: float | None,
+    **files: str | None,
+) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
     Can be used at any time, also while a run is going on. Exit status 1: no task is ok (yet).
@@ -25,21 +68,39 @@ def command(out: Path | None, weights: str | None, compare: str | None) -> int:
     from rich.console import Console
 
     from benchsuite import rundir
+    from benchsuite.errors import UsageError, one_line
     from benchsuite.report import compare as comparing
-    from benchsuite.report import render
+    from benchsuite.report import output, render
     from benchsuite.report import weights as weighing
-    from benchsuite.report.score import score
+    from benchsuite.report.gpus import compare_gpus as side_by_side
+    from benchsuite.report.score import score, without_penalty
     from benchsuite.report.summarise import summary_of
 
+    if price is not None and not (0 < price < math.inf):
+        raise UsageError(f"--price: must be a number above 0, found {price:g}")
+    targets = output.targets(files)
     out = out or rundir.newest_run(os.environ)
-    summary = summary_of(out)
+    adjusted = (lambda summary: summary) if penalize_variance else without_penalty
+    summary = adjusted(summary_of(out))
     laid = weighing.weigh(weighing.weights_for(summary.profile, weights), summary)
-    comparison = comparing.compare(summary, comparing.find_base(compare), laid, compare) if compare else None
+    comparisons = tuple(
+        comparing.compare(summary, adjusted(comparing.find_base(base)), laid, base, margin / 100, compare_unlike)
+        for base in compare
+    )
     if isinstance(sys.stdout, TextIOWrapper):
         # A name that the terminal cannot write must not stop the report.
         sys.stdout.reconfigure(errors="replace")
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = str(out / "logs") if (out / "logs").is_dir() else None
-    render.render(render.Report(str(out), summary, score(summary, laid), comparison, logs), console)
+    gpus = side_by_side(summary) if compare_gpus else None
+    scored = score(summary, laid, penalized=penalize_variance)
+    report = render.Report(str(out), summary, scored, comparisons, logs, price, gpus)
+    if not any(target.to_stdout for target in targets):
+        render.render(report, console)
+    for target, text in output.written(report, out, targets):
+        if target.to_stdout:
+            click.echo(text, nl=False)
+        else:
+            click.echo(f"benchsuite: {target.kind} written to {one_line(target.file)}", err=True)
     return 0 if summary.any_ok else 1

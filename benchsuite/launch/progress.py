@@ -129,8 +129,8 @@ class Progress:
 def _rate(child: Child) -> float | None:
     if not child.seen.slices:
         return None
-    last = child.seen.slices[-1].slice
-    return last.items / last.elapsed_s if last.elapsed_s > 0 else None
+    last = child.seen.slices[-1].slice  # of rank 0, as which the others are
+    return child.task.ranks * last.items / last.elapsed_s if last.elapsed_s > 0 else None
 
 
 def _short(rate: float) -> str:
@@ -155,7 +155,7 @@ def left_s(child: Child, now_s: float) -> float | None:
         if not slices or not spent:
             return None
         if job.max_count:
-            items = sum(s.items for s in slices)
+            items = sum(s.items for s in slices) * child.task.ranks
             needs = max(needs, (job.max_count - items) * spent / items if items else job.max_time_s)
         if job.max_steps:
             steps = sum(s.steps for s in slices)

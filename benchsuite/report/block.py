@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import PurePath
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from benchsuite.records import Code
 from benchsuite.report.compare import Comparison
-from benchsuite.report.figures import NONE, count, number, one_line, percent, ratio
+from benchsuite.report.figures import NONE, bounds, count, number, one_line, percent, ratio
 from benchsuite.report.score import FAILURE_LIMIT, Score
 from benchsuite.report.summarise import MIN_REPEATS
 from benchsuite.report.summary import JobSummary, Summary
@@ -48,12 +48,14 @@ def _date(summary: Summary) -> str:
         return created
 
 
-def score_block(summary: Summary, score: Score, comparison: Comparison | None) -> Table:
+def score_block(summary: Summary, score: Score, comparisons: Sequence[Comparison], price: float | None = None) -> Table:
     """Label and value, the verdicts first."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for label, value in (*_verdicts(summary, score), *_against(comparison), ("", ""), *_beside(summary, score)):
+    against = [line for comparison in comparisons for line in _against(comparison, len(comparisons) > 1)]
+    verdicts = (*_verdicts(summary, score), *_priced(score, price), *against)
+    for label, value in (*verdicts, ("", ""), *_beside(summary, score)):
         table.add_row(label, plain(value))
     return table
 
@@ -82,6 +84,16 @@ def _verdicts(summary: Summary, score: Score) -> Iterator[Line]:
     yield from _reservations(score)
 
 
+def _priced(score: Score, price: float | None) -> Iterator[Line]:
+    """What a unit of score costs: the lower, the better."""
+    if price is None:
+        return
+    for what, value in (("score", score.value), ("machine score", score.machine)):
+        beside = f"   {number(price)} / {number(value)} (less is better)" if value else f"   no {what}"
+        figure = Text(number(price / value if value else None), style="bold")
+        yield f"Price / {what}", figure.append(beside, style="not bold")
+
+
 def _failures(score: Score) -> str:
     if score.in_progress:
         return f"so far ({score.ended:,} of {score.n:,} ended): {score.fail:,} not ok"
@@ -104,22 +116,36 @@ def _floor_percent(share: float) -> str:
     return f"{math.floor(100 * share + 1e-9)} %"
 
 
-def _against(comparison: Comparison | None) -> Iterator[Line]:
-    if comparison is None:
-        return
+def _against(comparison: Comparison, named: bool) -> Iterator[Line]:
+    """The score ratio with its verdict; `named`: which base it is of, where there are several."""
+    against = f" against {one_line(comparison.name)}" if named else ""
     if comparison.ratio is None:
         same = "the same workload and " if comparison.different else ""
-        yield "Against base", f"no ratio: no weighed job has {same}a throughput on both sides"
+        yield "Against base", f"no ratio{against}: no weighed job has {same}a throughput on both sides"
         return
+    verdict = comparison.verdict
     value = Text(ratio(comparison.ratio), style="bold")
     jobs = count(len(comparison.scored), "common job")
+    value.append(f"  {against}" if named else "", "not bold")
     value.append(f"   {number(comparison.score)} / {number(comparison.base_score)}, over {jobs}", style="not bold")
     if left_out := (*comparison.different, *comparison.left_out):
         value.append(f"; left out: {', '.join(left_out)}", style="yellow")
+    if forced := [job.name for job in comparison.jobs if job.forced and job.name in comparison.scored]:
+        value.append(f"; not the same workload: {', '.join(forced)}", style="yellow")
     yield "Score ratio", value
+    said = Text(verdict.words or NONE, style="bold")
+    if verdict.reason:
+        said.append(f"   {verdict.reason}", style="not bold")
+    elif not verdict.identical:
+        said.append(f"   95 %: {bounds(verdict.low, verdict.high)}, margin {percent(comparison.margin)}", "not bold")
+    yield "Verdict", said
 
 
 def _beside(summary: Summary, score: Score) -> Iterator[Line]:
+    if not score.penalized:
+        yield "Variance", "not penalized: perf_adj = perf x (1 - fail/n), on both sides of a comparison"
+    if summary.provenance:
+        yield "Provenance", one_line(summary.provenance, 400)
     yield "Profile", _profile(summary)
     yield "Weights", _weights(score)
     if score.weighing.unweighted:
@@ -131,7 +157,8 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
     yield "GPUs", f"{summary.gpus_used} used of {present} present"
     yield "Isolation", _tally(summary.isolation)
     least = f"tasks of a wave were measured together for at least {percent(summary.overlap, 0)} of their windows"
-    yield "Overlap", least if summary.overlap is not None else f"{NONE} (no wave has two tasks)"
+    none = "not recorded" if summary.provenance else "no wave has two tasks"
+    yield "Overlap", least if summary.overlap is not None else f"{NONE} ({none})"
     yield "Data", _tally(summary.data)
     groups = [_group(job) for job in summary.jobs if job.ranks > 1]
     if groups:
@@ -141,7 +168,7 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
         yield "Batch size", f"{', '.join(found)} (the largest that fits)"
     yield "Code", "; ".join(_code(code) for code in summary.code) or NONE
     slices, seconds = sum(job.slices for job in summary.jobs), math.fsum(job.seconds for job in summary.jobs)
-    yield "Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s"
+    yield "Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s" if slices else NONE
     if not summary.planned:
         yield "Tasks", _without_plan(summary)
 

@@ -23,6 +23,11 @@ def ratio(value: float | None) -> str:
     return NONE if value is None else f"{value:.2f}" if value >= 0.1 or value == 0 else f"{value:.3g}"
 
 
+def bounds(low: float | None, high: float | None) -> str:
+    """An interval of a ratio, a digit more than the ratio has."""
+    return NONE if low is None or high is None else f"{low:.3f} to {high:.3f}"
+
+
 def share(value: float | None) -> str:
     """A share as percent, one decimal, without the sign (it stands in the column's name)."""
     return NONE if value is None else f"{100 * value:.1f}"

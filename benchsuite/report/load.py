@@ -224,7 +224,7 @@ def _row(file: Path, result: Result) -> Row:
         return Row(result.task, result.status, reason, result, file)
     try:
         window = task_window(result)
-    except OverflowError:
+    except ArithmeticError:
         return Row(result.task, INSUFFICIENT, "its slices hold numbers beyond any measurement", result, file)
     status = "ok" if window.state == "ok" else INSUFFICIENT
     return Row(result.task, status, window.reason, result, file, window)

@@ -13,13 +13,17 @@ from rich.text import Text
 
 from benchsuite.report import block
 from benchsuite.report.compare import Comparison
+from benchsuite.report.comparison_table import comparison_table
 from benchsuite.report.figures import NONE, count, number, one_line, percent, ratio, share
+from benchsuite.report.gpus import GpuComparison
+from benchsuite.report.gpus_table import gpus_tables
 from benchsuite.report.load import OPEN, RUNNING
 from benchsuite.report.scaling import Curve, curves
 from benchsuite.report.score import Score
+from benchsuite.report.steadiness_table import unsteady_table
 from benchsuite.report.summary import JobSummary, RerunSummary, Summary, TaskSummary
 from benchsuite.report.tables import Column, fitted, pairs, plain
-from benchsuite.report.window import STEADY_SPREAD
+from benchsuite.report.use_table import slowed_table, use_table
 
 _INDENT = 2
 # How many tasks that failed alike are named.
@@ -34,6 +38,7 @@ _JOB_COLUMNS = (
     Column("n", right=True),
     Column("fail", right=True),
     Column("to run", right=True, rank=1),
+    Column("unsteady", right=True, rank=1),
     Column("perf", right=True),
     Column("unit", rank=3),
     Column("std%", right=True, rank=4),
@@ -42,15 +47,6 @@ _JOB_COLUMNS = (
     Column("weight", right=True, rank=6),
     Column("slices", right=True, rank=8),
     Column("seconds", right=True, rank=7),
-)
-_COMPARISON_COLUMNS = (
-    Column("job"),
-    Column("perf", right=True, rank=3),
-    Column("base", right=True, rank=2),
-    Column("ratio", right=True),
-    Column("perf_adj", right=True, rank=5),
-    Column("base_adj", right=True, rank=4),
-    Column("ratio_adj", right=True, rank=1),
 )
 _RERUN_COLUMNS = (
     Column("task"),
@@ -70,24 +66,20 @@ _SCALING_COLUMNS = (
     Column("95 %", right=True, rank=3),
 )
 _TROUBLE_COLUMNS = (Column("status"), Column("task", prose=True), Column("why", prose=True))
-_UNSTEADY_COLUMNS = (
-    Column("task"),
-    Column("device", rank=1),
-    Column("spread", right=True),
-    Column("slices", right=True, rank=3),
-    Column("seconds", right=True, rank=2),
-)
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that is shown; `title` says which folder or file, `logs` where the children's output is, if it is kept."""
+    """All that is shown; `title` says which folder or file, `logs` where the children's output is, if it is kept.
+    `price` is that of the machine, in any currency."""
 
     title: str
     summary: Summary
     score: Score
-    comparison: Comparison | None = None
+    comparisons: tuple[Comparison, ...] = ()
     logs: str | None = None
+    price: float | None = None
+    gpus: GpuComparison | None = None
 
 
 def render(report: Report, console: Console) -> None:
@@ -99,40 +91,45 @@ def render(report: Report, console: Console) -> None:
         _line(console, _progress(summary))
     if summary.jobs:
         _jobs(report, console)
+    _section(console, "Use of the GPUs", use_table(summary, width))
+    slowed = "Slowed by heat or hardware (perf as delivered, and without)"
+    _section(console, slowed, slowed_table(summary, width))
+    _section(console, "GPUs side by side (% of the row's best)", gpus_tables(report.gpus, width))
     if found := curves(summary):
         title = "Scaling (efficiency: the rate of a GPU in the group over that of one alone)"
         _section(console, title, [_scaling_table(found, summary, width)])
-    if report.comparison:
-        _section(console, f"Against {report.comparison.name}", _comparison(report.comparison, width))
+    for comparison in report.comparisons:
+        _section(console, f"Against {comparison.name}", comparison_table(comparison, width, len(summary.jobs)))
     if summary.reruns:
         _section(console, "Reruns (in no figure above)", [_rerun_table(summary.reruns, width)])
     if troubles := list(_troubles(summary)):
         table, _ = fitted(_TROUBLE_COLUMNS, [(Text(s, style="red"), *more) for s, *more in troubles], width)
         logs = [plain(f"All that the tasks printed: {report.logs}")] if report.logs else []
         _section(console, "Not ok", [table, *logs])
-    if unsteady := [task for job in summary.jobs for task in job.tasks if task.status == "ok" and task.steady is False]:
-        title = f"Unsteady (slice rates spread more than {percent(STEADY_SPREAD, 0)}, or a single slice)"
-        _section(console, title, [_unsteady_table(unsteady, width)])
+    _section(console, "Unsteady (the rate does not hold within the window)", unsteady_table(summary, width))
     if summary.bad_files:
         title = f"Files that cannot be used ({len(summary.bad_files)}; counted as no task)"
         _section(console, title, [pairs((bad.file, one_line(bad.reason)) for bad in summary.bad_files)])
     if summary.jobs:
-        _section(console, "Score", [block.score_block(summary, report.score, report.comparison)])
+        _section(console, "Score", [block.score_block(summary, report.score, report.comparisons, report.price)])
 
 
 def _jobs(report: Report, console: Console) -> None:
     console.print()
     table, without = _job_table(report.summary, report.score, console.width)
     console.print(table)
-    _line(console, _LEGEND)
+    _line(console, _LEGEND if report.score.penalized else _LEGEND.replace(" x (1 - std%)", ""))
     if without:
         _line(console, f"Not shown for want of width: {', '.join(without)}.")
 
 
 def _section(console: Console, title: str, body: Iterable[RenderableType]) -> None:
+    """Nothing where the body is empty."""
+    if not (parts := list(body)):
+        return
     console.print()
     console.rule(plain(Text(title, style="bold")), align="left", style="dim")
-    for part in body:
+    for part in parts:
         console.print(Padding(part, (0, 0, 0, _INDENT), expand=False))
 
 
@@ -150,7 +147,8 @@ def _progress(summary: Summary) -> str:
 
 
 def _job_table(summary: Summary, score: Score, width: int) -> tuple[RenderableType, list[str]]:
-    shown = [summary.in_progress or column.name != "to run" for column in _JOB_COLUMNS]
+    hidden = {"to run": not summary.in_progress, "unsteady": not any(job.unsteady for job in summary.jobs)}
+    shown = [not hidden.get(column.name) for column in _JOB_COLUMNS]
     rows = ([Text(cell, style="red" if job.fail else "") for cell in _job_cells(job, score)] for job in summary.jobs)
     return fitted(
         list(itertools.compress(_JOB_COLUMNS, shown)), [list(itertools.compress(row, shown)) for row in rows], width
@@ -164,43 +162,16 @@ def _job_cells(job: JobSummary, score: Score) -> list[str]:
         str(job.n),
         str(job.fail),
         str(job.to_run),
+        f"{job.unsteady} of {job.ended - job.fail}",
         number(job.perf),
         f"{job.unit}/s{per_gpu}" if job.unit else "n/a",
         share(job.std),
         number(None if job.to_run and job.perf is None else job.perf_adj),
         f"±{percent(job.interval.half)}" if job.interval else "n/a",
         f"{score.weighing.jobs[job.name]:g}" if job.name in score.weighing.jobs else "none",
-        f"{job.slices:,}",
-        f"{job.seconds:,.1f}",
+        f"{job.slices:,}" if job.slices or job.perf is None else NONE,
+        f"{job.seconds:,.1f}" if job.slices or job.perf is None else NONE,
     ]
-
-
-def _comparison(comparison: Comparison, width: int) -> Iterable[RenderableType]:
-    rows = []
-    for job in comparison.jobs:
-        factor = [number(job.perf), number(job.base_perf), ratio(job.ratio)]
-        adjusted = [number(job.perf_adj), number(job.base_perf_adj), ratio(job.ratio_adj)]
-        rows.append([job.name, *factor, *adjusted])
-    yield fitted(_COMPARISON_COLUMNS, rows, width)[0]
-    yield Text("A ratio above 1 means faster than the base.", style="dim")
-    yield plain(f"Base: {block.provenance(comparison.base)}")
-    excluded = [f"{job.name} ({one_line(job.excluded)})" for job in comparison.jobs if job.excluded]
-    unknown: dict[str, list[str]] = defaultdict(list)
-    for job in comparison.jobs:
-        if job.same_workload is None:
-            unknown[f"The workload of {job.unknown} is not known, taken to be the same by profile and name"].append(
-                job.name
-            )
-    for label, names in (
-        ("Not the same workload, left out of both scores", comparison.different),
-        *unknown.items(),
-        ("Only in this run", comparison.only_here),
-        ("Only in the base", comparison.only_base),
-        ("Left out of both scores, excluded", excluded),
-        ("Left out of both scores, one side has no throughput", comparison.left_out),
-    ):
-        if names:
-            yield plain(Text(f"{label}: {', '.join(names)}", style="yellow"))
 
 
 def _scaling_table(found: Sequence[Curve], summary: Summary, width: int) -> RenderableType:
@@ -259,8 +230,3 @@ def _names(tasks: Sequence[TaskSummary]) -> str:
     rest = [task.id.rpartition(".J")[2] for task in tasks[1:_NAMED]]
     more = [f"and {len(tasks) - _NAMED} more"] if len(tasks) > _NAMED else []
     return " ".join([first.id, *(f"J{name}" for name in rest), *more])
-
-
-def _unsteady_table(tasks: Iterable[TaskSummary], width: int) -> RenderableType:
-    rows = [[task.id, task.device, percent(task.spread), str(task.slices), f"{task.seconds:.1f}"] for task in tasks]
-    return fitted(_UNSTEADY_COLUMNS, rows, width)[0]

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec.structs import replace
+
 from benchsuite.report.figures import count
 from benchsuite.report.summarise import MIN_REPEATS, log_interval, perf_adjusted, relative_std
 from benchsuite.report.summary import Interval, JobSummary, Summary
@@ -22,7 +24,8 @@ class Score:
 
     `value` and `machine` are None where `reason` says why. `incomplete`: why the score does not cover all that is
     weighed, `coverage` by weight (0 to 1). `repeats`: those in which every scored job has a figure. `n` counts planned
-    tasks, `ended` those that `fail` is out of: fewer only while the run is in progress.
+    tasks, `ended` those that `fail` is out of: fewer only while the run is in progress. `penalized`: perf_adj pays for
+    std.
     """
 
     weighing: Weighing
@@ -37,6 +40,7 @@ class Score:
     coverage: float | None
     repeats: int
     in_progress: bool
+    penalized: bool = True
 
     @property
     def failure_rate(self) -> float | None:
@@ -54,17 +58,26 @@ class Score:
         return self.repeats < MIN_REPEATS
 
 
-def score(summary: Summary, weighing: Weighing) -> Score:
+def without_penalty(summary: Summary) -> Summary:
+    """A summary whose perf_adj pays for failures only: perf * (1 - fail/n)."""
+    jobs = (replace(job, perf_adj=perf_adjusted(job.perf, None, job.ended, job.fail)) for job in summary.jobs)
+    return replace(summary, jobs=tuple(jobs))
+
+
+def score(summary: Summary, weighing: Weighing, *, penalized: bool = True) -> Score:
     """Score a run: exp(sum(w * ln(perf_adj)) / sum(w)) over the weighed jobs that have a throughput.
 
     Jobs of weight 0 and jobs without a throughput are left out before any logarithm; the latter make it incomplete.
+
+    Args:
+        penalized: false for a summary `without_penalty`; the machine score then pays for no std either.
     """
     weighed = {job.name: job for job in summary.jobs if weighing.jobs.get(job.name, 0.0) > 0}
     scored = {name: job for name, job in weighed.items() if job.perf_adj > 0}
     total = math.fsum(weighing.jobs[name] for name in weighed) + math.fsum(weighing.missing.values())
     weights = {name: weighing.jobs[name] for name in scored}
     value = geometric_mean({name: job.perf_adj for name, job in scored.items()}, weights)
-    machines = {name: machine_throughput(job) for name, job in scored.items()}
+    machines = {name: machine_throughput(job, penalized=penalized) for name, job in scored.items()}
     known = {name: rate for name, rate in machines.items() if rate}
     samples = repeat_means(scored, weights)
     around = log_interval(samples)
@@ -85,6 +98,7 @@ def score(summary: Summary, weighing: Weighing) -> Score:
         coverage=math.fsum(weights.values()) / total if total else None,
         repeats=len(samples),
         in_progress=summary.in_progress,
+        penalized=penalized,
     )
 
 
@@ -96,7 +110,7 @@ def geometric_mean(rates: Mapping[str, float], weights: Mapping[str, float]) -> 
     return math.exp(math.fsum(weights[name] * math.log(rate) for name, rate in rates.items()) / total)
 
 
-def machine_throughput(job: JobSummary) -> float | None:
+def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | None:
     """Items/s of all GPUs together, adjusted; None where no per-repeat figures are kept.
 
     Per repeat: the mean of the ok tasks times the *planned* tasks. A task that failed is then paid for once, by the
@@ -106,7 +120,8 @@ def machine_throughput(job: JobSummary) -> float | None:
     totals = [r.perf * r.tasks * job.group_gpus for r in job.repeats if r.perf is not None]
     if not totals:
         return None
-    return perf_adjusted(statistics.fmean(totals), relative_std(totals), job.ended, job.fail)
+    std = relative_std(totals) if penalized else None
+    return perf_adjusted(statistics.fmean(totals), std, job.ended, job.fail)
 
 
 def repeat_means(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> list[float]:

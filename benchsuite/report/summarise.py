@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ import msgspec
 from scipy.special import stdtrit
 
 from benchsuite.records import Code, Result
+from benchsuite.report import milarun, milarun_results
 from benchsuite.report.load import INSUFFICIENT, OPEN, Loaded, Row, load
+from benchsuite.report.setting import data, data_used, fence, overlap, settings, tally, unit
 from benchsuite.report.summary import (
     BadFile,
     Interval,
@@ -24,24 +26,31 @@ from benchsuite.report.summary import (
     Repeat,
     RerunSummary,
     Summary,
+    TaskGpu,
     TaskSummary,
     read_summary,
 )
+from benchsuite.report.throttling import job_unthrottled, unthrottled
+from benchsuite.report.use import job_use, std_parts, task_use
+from benchsuite.report.window import Window
+from benchsuite.schema import finite
 from benchsuite.tasks import Job
 
 MIN_REPEATS = 3
 _CONFIDENCE = 0.95
-# Of a data set's bytes in the page cache: up to this share it is called cold, from the other on warm.
-COLD, WARM = 0.05, 0.95
 
 
 def summary_of(path: Path) -> Summary:
-    """The summary that a file holds, or that a results folder makes.
+    """The summary that a file holds, or that a results folder makes; of milarun 2020, too.
 
     Raises:
         ResultError: neither a summary nor a folder with results.
     """
-    return read_summary(path) if path.is_file() else summarise(load(path))
+    if path.is_file():
+        return milarun.read_file(path) or read_summary(path)
+    loaded = load(path)
+    own = loaded.rows or loaded.reruns or loaded.run or loaded.planned
+    return (None if own else milarun_results.read_folder(path, loaded.bad_files, log_interval)) or summarise(loaded)
 
 
 def summarise(loaded: Loaded) -> Summary:
@@ -61,9 +70,9 @@ def summarise(loaded: Loaded) -> Summary:
         machine=loaded.run.machine if loaded.run else None,
         code=_codes(loaded, every),
         gpus_used=len({gpu.uuid for row in loaded.rows for gpu in row.task.gpus}),
-        isolation=_tally(_fence(result) for result in measured or every),
-        data=_tally(_data(result) for result in measured),
-        overlap=_overlap(loaded.rows),
+        isolation=tally(fence(result) for result in measured or every),
+        data=tally(data(result) for result in measured),
+        overlap=overlap(loaded.rows),
         jobs=tuple(_job(name, rows, loaded.in_progress) for name, rows in by_job.items()),
         reruns=_reruns(loaded),
         bad_files=tuple(
@@ -116,7 +125,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
     tasks = tuple(_task(row) for row in rows)
     return JobSummary(
         name=name,
-        unit=next((unit for row in ok or rows if row.result and (unit := _unit(row.result))), None),
+        unit=next((found for row in ok or rows if row.result and (found := unit(row.result))), None),
         devices=rows[0].task.job.placement.devices,
         group_gpus=rows[0].group_gpus,
         n=len(rows),
@@ -125,6 +134,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         to_run=to_run,
         perf=perf,
         std=std,
+        std_parts=std_parts(rows),
         perf_adj=perf_adjusted(perf, std, len(rows) - to_run, fail),
         min=min(perfs, default=None),
         max=max(perfs, default=None),
@@ -132,7 +142,11 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         slices=sum(w.slices for w in windows),
         seconds=math.fsum(w.seconds for w in windows),
         unsteady=sum(not w.steady for w in windows),
+        perf_unthrottled=job_unthrottled(rows, ((t.perf_unthrottled, t.unthrottled_reason) for t in tasks)),
+        use=job_use(rows, [task.use for task in tasks]),
         workload=tasks[0].workload,
+        settings=settings(_asked(rows[0]), rows[0]),
+        data_used=data_used(rows),
         batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
         **_group(rows),
         repeats=repeats,
@@ -164,6 +178,7 @@ def _repeats(rows: Iterable[Row]) -> tuple[Repeat, ...]:
 
 def _task(row: Row) -> TaskSummary:
     window = row.window
+    without, why_none = unthrottled(row)
     return TaskSummary(
         id=row.task.id,
         host=row.result.identity.host if row.result else None,
@@ -180,10 +195,27 @@ def _task(row: Row) -> TaskSummary:
         dropped=window.dropped if window else 0,
         items=window.items if window else 0,
         seconds=window.seconds if window else 0.0,
-        spread=window.spread if window else None,
-        steady=window.steady if window and row.status != INSUFFICIENT else None,
+        **(_steadiness(window) if window and row.status != INSUFFICIENT else {}),
+        perf_unthrottled=without,
+        unthrottled_reason=why_none,
+        gpus=tuple(TaskGpu(index=gpu.visible_index, uuid=gpu.uuid) for gpu in row.task.gpus),
+        use=task_use(row),
         file=row.file.name if row.file else None,
     )
+
+
+def _steadiness(window: Window) -> dict[str, Any]:
+    found = window.steadiness
+    return {
+        "spread": found.spread.value if found.spread else None,
+        "spread_half": found.spread.half if found.spread else None,
+        "drift": found.drift.value if found.drift else None,
+        "drift_half": found.drift.half if found.drift else None,
+        "settled_s": found.settled_s,
+        "change": finite(found.change),
+        "steady": found.steady,
+        "unsteady": found.why_not,
+    }
 
 
 def _asked(row: Row) -> Job:
@@ -243,51 +275,3 @@ def _codes(loaded: Loaded, every: Sequence[Result]) -> tuple[Code, ...]:
         if code not in found:
             found.append(code)
     return tuple(found)
-
-
-def _tally(settings: Iterable[str]) -> dict[str, int]:
-    return dict(Counter(settings).most_common())
-
-
-def _fence(result: Result) -> str:
-    tenant = result.tenant
-    return f"CPU {tenant.cpu}, memory {tenant.memory} ({tenant.reason})"
-
-
-def _data(result: Result) -> str:
-    data = result.data
-    if data is None:
-        return "not recorded"
-    if data.version is None:
-        return f"real ({data.name})" if data.real else "generated in memory"
-    kind = "real" if data.real else f"synthetic {data.size}" if data.size else "synthetic"
-    return f"{data.name} {data.version} ({kind}, page cache {_cache(data.cached)})"
-
-
-def _cache(cached: float | None) -> str:
-    """In words how much of the files lay in the page cache when a task was started."""
-    if cached is None:
-        return "not known"
-    if cached <= COLD:
-        return "cold"
-    return "warm" if cached >= WARM else "partly warm"
-
-
-def _unit(result: Result) -> str | None:
-    return next((stream.unit for stream in result.measurement.streams if stream.counts_items), None)
-
-
-def _overlap(rows: Iterable[Row]) -> float | None:
-    """Of every wave on one boot: (earliest end - latest start) / mean length of the windows, at least 0; the least."""
-    waves: dict[tuple[str, int, str], list[tuple[float, float]]] = defaultdict(list)
-    for row in rows:
-        window = row.window
-        if row.result and window and window.start_s is not None and window.end_s is not None:
-            wave = (row.job, row.task.repeat, row.result.anchor.boot_id)
-            waves[wave].append((window.start_s, window.end_s))
-    shares = []
-    for spans in waves.values():
-        if len(spans) > 1:
-            common_s = min(end for _, end in spans) - max(start for start, _ in spans)
-            shares.append(max(0.0, common_s / statistics.fmean(end - start for start, end in spans)))
-    return min(shares, default=None)

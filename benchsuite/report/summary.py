@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from benchsuite.errors import OutputError
-from benchsuite.records import Code, Machine
+from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.rundir import read_record
 from benchsuite.schema import SCHEMA, Record, to_json
 from benchsuite.writing import write_new
@@ -27,11 +27,68 @@ class ProfileRef(Record, frozen=True, kw_only=True):
     differences: tuple[str, ...] = ()
 
 
+class Use(Record, frozen=True, kw_only=True):
+    """How GPUs, memory and CPUs were used in the measured part; null is what nothing tells.
+
+    Of a task the mean over its GPUs, of a job the mean over its ok `tasks` that tell. The percentages are of time
+    (`gpu_percent`: any kernel ran) or of what the chip can do (`sm_percent`, `tensor_percent`), by NVML and its GPM.
+    `power_w` is of one GPU, by its energy counter where it has one. `items_per_joule` is throughput over the power of
+    all GPUs together by that counter: the window's rate, the measured part's power. `device_reserved_bytes` is the peak
+    of one GPU (the largest), `host_rss_bytes` that of a task, its ranks added up. `clock_events`: share of the watched
+    `watched_s` seconds (over GPUs) under each reason why clocks were not at their highest; null where nobody watched.
+    `cpu_waiting`, `cpu_throttled`: share of the task's time in which some of its processes waited for a CPU (PSI), and
+    in which the run's CPU quota held them back.
+    """
+
+    tasks: int = 1
+    gpu_percent: float | None = None
+    sm_percent: float | None = None
+    tensor_percent: float | None = None
+    sm_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    pcie_tx_mib_s: float | None = None
+    pcie_rx_mib_s: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    items_per_joule: float | None = None
+    device_reserved_bytes: int | None = None
+    host_rss_bytes: int | None = None
+    clock_events: dict[str, float] | None = None
+    watched_s: float | None = None
+    cpu_waiting: float | None = None
+    cpu_throttled: float | None = None
+
+
+class StdParts(Record, frozen=True, kw_only=True):
+    """What std% is made of, each relative to the mean of the tasks concerned; null where there is one GPU or repeat.
+
+    `gpus` is the population standard deviation of the GPUs' means, `repeats` that of the repeats' means, `rest` that of
+    what both leave; their squares add up to that of the whole. They rest on the `complete` repeats in which every GPU
+    (or copy) that was ever ok is.
+    """
+
+    gpus: float | None = None
+    repeats: float | None = None
+    rest: float | None = None
+    complete: int = 0
+
+
+class TaskGpu(Record, frozen=True, kw_only=True):
+    """A GPU of a task."""
+
+    index: int
+    uuid: str
+
+
 class TaskSummary(Record, frozen=True, kw_only=True):
     """One planned task. `status`: a result's, "insufficient", "not run" or "running"; `reason` why it is not ok.
 
     `slices`, `items` and `seconds` are of its window; `file` is the result's name. `workload` is the SHA-256 of what
-    is trained: model, parameters, precision, compilation, data.
+    is trained: model, parameters, precision, compilation, data; null where another program does not tell. `spread`,
+    `drift` (of the rate, per 10 s; both with the half width of their 95 % intervals), `settled_s` (since go; 0: from
+    the first slice) and `change` are those of `steadiness.Steadiness`, and `unsteady` says what makes the window not
+    steady. `perf_unthrottled`: over the slices of the window without thermal or hardware slow-down, null where nothing
+    was slowed or `unthrottled_reason` says why.
     """
 
     id: str
@@ -43,14 +100,24 @@ class TaskSummary(Record, frozen=True, kw_only=True):
     device: str
     status: str
     reason: str | None = None
-    workload: str
+    workload: str | None = None
     perf: float | None = None
     slices: int = 0
     dropped: int = 0
     items: int = 0
     seconds: float = 0.0
     spread: float | None = None
+    spread_half: float | None = None
+    drift: float | None = None
+    drift_half: float | None = None
+    settled_s: float | None = None
+    change: float | None = None
     steady: bool | None = None
+    unsteady: tuple[str, ...] = ()
+    perf_unthrottled: float | None = None
+    unthrottled_reason: str | None = None
+    gpus: tuple[TaskGpu, ...] = ()
+    use: Use | None = None
     file: str | None = None
 
 
@@ -72,6 +139,17 @@ class Interval(Record, frozen=True, kw_only=True):
     repeats: int
 
 
+class GpuSummary(Record, frozen=True, kw_only=True):
+    """A job on one GPU, where another program published that and no tasks. `n` samples; `std` is relative to `perf`."""
+
+    gpu: str
+    n: int
+    perf: float | None = None
+    std: float | None = None
+    min: float | None = None
+    max: float | None = None
+
+
 class JobSummary(Record, frozen=True, kw_only=True):
     """One job (one cell, one number of GPUs).
 
@@ -82,6 +160,10 @@ class JobSummary(Record, frozen=True, kw_only=True):
     is per GPU of a group of so many. `unit_factor` converts the rates of an older baseline to today's unit;
     `excluded` says why the job cannot be compared at all. `batch_size` is the one found for a job that asks for `auto`.
     Of a group of `ranks`: `batch_each` is the batch of one, `backend` the library by which they talk.
+    `peak_memory_bytes` is a device's, the largest of all tasks; `gpus` only where no tasks are kept.
+    `perf_unthrottled`: as perf, of each task that was slowed by heat or hardware only the slices without; null where
+    none was slowed, or where one has no such figure.
+    `settings` is what was asked, by field, `data_used` what its tasks read: they say how two runs differ.
     """
 
     name: str
@@ -94,6 +176,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
     to_run: int = 0
     perf: float | None = None
     std: float | None = None
+    std_parts: StdParts | None = None
     perf_adj: float
     min: float | None = None
     max: float | None = None
@@ -101,11 +184,17 @@ class JobSummary(Record, frozen=True, kw_only=True):
     slices: int = 0
     seconds: float = 0.0
     unsteady: int = 0
+    perf_unthrottled: float | None = None
+    use: Use | None = None
     workload: str | None = None
+    settings: dict[str, Any] = {}
+    data_used: tuple[DataUsed, ...] = ()
     batch_size: int | None = None
     ranks: int = 1
     batch_each: int | None = None
     backend: str | None = None
+    peak_memory_bytes: int | None = None
+    gpus: tuple[GpuSummary, ...] = ()
     unit_factor: float | None = None
     excluded: str | None = None
     repeats: tuple[Repeat, ...] = ()
@@ -137,11 +226,13 @@ class Summary(Record, frozen=True, kw_only=True):
     `planned`: n counts planned tasks; else only the results that were found. `isolation` and `data`: each setting that
     was in force, with its number of tasks. `overlap`: the smallest share of their windows in which all tasks of a wave
     (a job in one repeat) were measured together; null where no wave has two. `in_progress`: made while the run went on.
+    `origin`: the other program whose files were read, where items are still counted as that program did.
     """
 
     schema: int = SCHEMA
     kind: Literal["summary"] = "summary"
     source: str
+    origin: str | None = None
     created: str | None = None
     provenance: str | None = None
     planned: bool = True

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchsuite import files
 from benchsuite.errors import ProfileError
+from benchsuite.report.milarun import bare, common_suite
 from benchsuite.report.summary import ProfileRef, Summary
 
 _LARGEST = 1e9
@@ -75,7 +76,8 @@ def weights_for(profile: ProfileRef | None, name: str | None = None) -> Weights:
         return Weights()
     values = read_weights(path)
     sha256 = _sha256(path)
-    return Weights(values, name or path.name, sha256, official=default is not None and sha256 == _sha256(default))
+    official = default is not None and (sha256 == _sha256(default) or _without_suite(values) == read_weights(default))
+    return Weights(values, name or path.name, sha256, official=official)
 
 
 def _shipped_for(profile: ProfileRef | None) -> Path | None:
@@ -88,8 +90,16 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def _without_suite(values: Mapping[str, float]) -> dict[str, float]:
+    """Weights as milarun 2020 wrote them, `<suite>.<test>`, by the test's name alone."""
+    suite = common_suite(values)
+    return {bare(key, suite): weight for key, weight in values.items()}
+
+
 def weigh(weights: Weights, summary: Summary) -> Weighing:
     """Which weights apply: a key matches a job's name, also with `<profile>.` before it; `scaling.N` needs N GPUs.
+
+    Where no key does, the suite that all keys have in common (of milarun 2020's files) is left away.
 
     Raises:
         ProfileError: two keys mean the same job.
@@ -97,9 +107,12 @@ def weigh(weights: Weights, summary: Summary) -> Weighing:
     present = [job.name for job in summary.jobs]
     if weights.values is None:
         return Weighing(weights, dict.fromkeys(present, 1.0))
+    names = {key: _job_name(key, summary) for key in weights.values}
+    if not set(present) & set(names.values()):
+        suite = common_suite(names.values())
+        names = {key: bare(name, suite) for key, name in names.items()}
     keys: dict[str, str] = {}
-    for key in weights.values:
-        name = _job_name(key, summary)
+    for key, name in names.items():
         if name in keys:
             raise ProfileError(f"{weights.name}: '{key}' and '{keys[name]}' weigh the same job; keep one")
         keys[name] = key

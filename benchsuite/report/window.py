@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchsuite.records import Result, Slice, Stream
+from benchsuite.report.steadiness import UNKNOWN, Steadiness, least_steady, steadiness
 
 WINDOW_S = 10.0
 END_CUT_S = 1.0
 MIN_WINDOW_S = 4.0
 WARM_UP_S = 2.0
 TOLERANCE_S = 0.001
-# Slice rates whose coefficient of variation is above this are flagged as unsteady.
-STEADY_SPREAD = 0.10
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ class Window:
 
     `perf` is in items/s, None unless `state` is "ok"; `reason` then says why. `seconds` is the sum of the true slice
     lengths, `start_s` and `end_s` are on CLOCK_MONOTONIC. `dropped` counts measured slices outside the window.
-    `spread` is the time-weighted coefficient of variation of the slice rates, None for one slice or no items.
-    Of a group of ranks `perf` and `items` are sums; `slices` and `seconds` are those of the rank that has least.
+    Of a group of ranks `perf` and `items` are sums; `slices` and `seconds` are those of the rank that has least, and
+    `steadiness` that of the least steady.
     """
 
     state: Literal["ok", "insufficient", "empty"]
@@ -37,12 +36,17 @@ class Window:
     dropped: int = 0
     start_s: float | None = None
     end_s: float | None = None
-    spread: float | None = None
+    steadiness: Steadiness = UNKNOWN
+
+    @property
+    def spread(self) -> float | None:
+        """The time-weighted coefficient of variation of the slice rates; None for one slice or no items."""
+        return self.steadiness.spread.value if self.steadiness.spread else None
 
     @property
     def steady(self) -> bool:
         """False also where one slice alone leaves it unknown."""
-        return self.spread is not None and self.spread <= STEADY_SPREAD
+        return self.steadiness.steady
 
 
 def task_window(result: Result) -> Window:
@@ -55,7 +59,6 @@ def task_window(result: Result) -> Window:
     for rank, window in enumerate(windows):
         if window.state != "ok":
             return Window(window.state, f"rank {rank} of {len(windows)}: {window.reason}", dropped=window.dropped)
-    spreads = [w.spread for w in windows]
     return Window(
         "ok",
         perf=math.fsum(w.perf or 0.0 for w in windows),
@@ -65,13 +68,13 @@ def task_window(result: Result) -> Window:
         dropped=max(w.dropped for w in windows),
         start_s=min(w.start_s or 0.0 for w in windows),
         end_s=max(w.end_s or 0.0 for w in windows),
-        spread=None if None in spreads else max(s for s in spreads if s is not None),
+        steadiness=least_steady([w.steadiness for w in windows]),
     )
 
 
 def stream_window(stream: Stream) -> Window:
     """The window of one stream, by the rule of `window_slices`."""
-    measured = [s for s in stream.slices if s.phase != "hold" and s.elapsed_s > 0]
+    measured = measured_slices(stream)
     if not measured:
         return Window("empty", "no slice was recorded")
     inside = window_slices(measured)
@@ -80,18 +83,22 @@ def stream_window(stream: Stream) -> Window:
     if seconds < MIN_WINDOW_S - TOLERANCE_S:
         return Window("insufficient", _too_short(measured, inside), dropped=dropped)
     items = sum(s.items for s in inside)
-    perf = items / seconds
     return Window(
         "ok",
-        perf=perf,
+        perf=items / seconds,
         items=items,
         seconds=seconds,
         slices=len(inside),
         dropped=dropped,
         start_s=stream.origin_s + inside[0].start_s,
         end_s=stream.origin_s + inside[-1].end_s,
-        spread=_spread(inside, perf, seconds),
+        steadiness=steadiness(measured, inside),
     )
+
+
+def measured_slices(stream: Stream) -> list[Slice]:
+    """All that were timed, without `hold`."""
+    return [s for s in stream.slices if s.phase != "hold" and s.elapsed_s > 0]
 
 
 def window_slices(measured: Sequence[Slice]) -> list[Slice]:
@@ -113,13 +120,6 @@ def window_slices(measured: Sequence[Slice]) -> list[Slice]:
         inside.insert(0, earlier)
         seconds += earlier.elapsed_s
     return inside
-
-
-def _spread(inside: Sequence[Slice], perf: float, seconds: float) -> float | None:
-    if len(inside) < 2 or perf == 0:
-        return None
-    squares = (s.elapsed_s * (s.items / s.elapsed_s - perf) ** 2 for s in inside)
-    return math.sqrt(math.fsum(squares) / seconds) / perf
 
 
 def _too_short(measured: Sequence[Slice], inside: Sequence[Slice]) -> str:

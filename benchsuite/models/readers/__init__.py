@@ -62,7 +62,7 @@ def rows(count: int, batch_size: int, share: Share, item: str, parameter: str = 
         raise ModelError(f"data set '{name}' holds no {item}; bring a larger data set")
     if each < batch_size:
         shared = f" for each of {share.ranks} ranks" if share.ranks > 1 else ""
-        remedy = f"give {parameter} of at most {each}, or bring a larger data set"
+        remedy = f"lower {parameter} to {each:,} or less, or bring a larger data set"
         raise ModelError(
             f"data set '{name}': {parameter} {batch_size:,} is over its {each:,} {item}s{shared}; {remedy}"
         )

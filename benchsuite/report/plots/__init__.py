@@ -1,22 +1,54 @@
-"""Plots of a summary: one file a kind, whose name is what `--kind` takes.
+"""Plots of a run or a summary: one file a kind, whose name is what `--kind` takes.
 
-Each has a docstring whose first line says what is shown, and `draw(summary) -> Figure`, which raises ResultError where
-the summary holds nothing to show. Figures are made without a display, and without pyplot's global state.
+Each has a docstring whose first line says what is shown, and `draw(source) -> Figure`, which raises ResultError where
+the source holds nothing to show. Figures are made without a display, and without pyplot's global state.
 """
 
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from benchsuite.errors import UsageError, nearest
+from benchsuite.errors import ResultError, UsageError, nearest, one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from benchsuite.report.load import Loaded
     from benchsuite.report.summary import Summary
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is drawn: a summary, and where it comes from; `base` to compare it with.
+
+    `task` is the id of the only task to show, None for all.
+    """
+
+    summary: Summary
+    path: Path | None = None
+    base: Summary | None = None
+    base_name: str = ""
+    task: str | None = None
+
+    def folder(self) -> Loaded:
+        """The results folder, with every slice.
+
+        Raises:
+            ResultError: there is a summary only, or `task` names none of its tasks.
+        """
+        from benchsuite.report.load import load
+
+        if self.path is None or self.path.is_file():
+            raise ResultError(f"{self.summary.source}: a summary holds no slices and samples; name the results folder")
+        loaded = load(self.path)
+        ids = [row.task.id for row in loaded.rows]
+        if self.task is not None and self.task not in ids:
+            raise ResultError(f"{self.path}: no task '{one_line(self.task)}'{nearest(self.task, ids[:50])}")
+        return loaded
 
 
 def kinds() -> dict[str, str]:
@@ -25,16 +57,16 @@ def kinds() -> dict[str, str]:
     return {name: (_module(name).__doc__ or "").strip().splitlines()[0] for name in names}
 
 
-def draw(kind: str, summary: Summary) -> Figure:
+def draw(kind: str, source: Source) -> Figure:
     """Draw one kind of plot.
 
     Raises:
         UsageError: there is no such kind.
-        ResultError: the summary holds nothing to show.
+        ResultError: the source holds nothing to show.
     """
     if kind not in kinds():
         raise UsageError(f"--kind {kind}: unknown{nearest(kind, kinds())}")
-    return cast("Figure", _module(kind).draw(summary))
+    return cast("Figure", _module(kind).draw(source))
 
 
 def _module(name: str) -> ModuleType:

@@ -14,15 +14,16 @@ from benchsuite.report.scaling import Curve, Point, curves
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from benchsuite.report.summary import Summary
+    from benchsuite.report.plots import Source
 
 
-def draw(summary: Summary) -> Figure:
+def draw(source: Source) -> Figure:
     """One panel a progression: the total of a group, with the interval of its efficiency, and the line of perfection.
 
     Raises:
         ResultError: no progression has a figure.
     """
+    summary = source.summary
     shown = [curve for curve in curves(summary) if any(p.total is not None for p in curve.points)]
     if not shown:
         raise ResultError(f"{summary.source}: no job with placement gpu_progression has a figure to plot")

@@ -1,0 +1,71 @@
+"""Throughput of every task over time, a panel a job, with the windows shaded that the figures rest on."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from benchsuite.errors import ResultError
+from benchsuite.report.figures import count, one_line
+from benchsuite.report.load import Row
+from benchsuite.report.rates import Rates, task_rates
+from benchsuite.report.svg import thinned
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from benchsuite.report.plots import Source
+
+# More panels make a picture that nothing can show, more names one that nobody reads.
+_MOST_PANELS = 40
+_MOST_NAMES = 8
+
+
+def draw(source: Source) -> Figure:
+    """Rates of slices over seconds since `go`, a colour a GPU; what was trained on as `hold` is dotted.
+
+    Raises:
+        ResultError: no folder, or no task in it has a slice.
+    """
+    loaded = source.folder()
+    by_job: dict[str, list[tuple[Row, Rates]]] = defaultdict(list)
+    for row in loaded.rows:
+        if source.task in (None, row.task.id) and (rates := task_rates(row)):
+            by_job[row.job].append((row, rates))
+    if not by_job:
+        raise ResultError(f"{loaded.path}: no task has recorded a slice to plot")
+    shown = list(by_job.items())[:_MOST_PANELS]
+    columns = 1 if len(shown) < 4 else 2
+    lines = math.ceil(len(shown) / columns)
+    figure = Figure(figsize=(7.0 * columns, 2.8 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).flat
+    for axes, (job, tasks) in zip(panels, shown, strict=False):
+        _panel(axes, job, tasks)
+    for axes in panels:
+        axes.set_axis_off()
+    if len(by_job) > len(shown):
+        figure.suptitle(f"{len(shown)} of {count(len(by_job), 'job')}")
+    return figure
+
+
+def _panel(axes: Axes, job: str, tasks: Sequence[tuple[Row, Rates]]) -> None:
+    colours: dict[str, str] = {}
+    for row, rates in tasks:
+        name = row.task.device
+        label = None if name in colours else name
+        colour = colours.setdefault(name, f"C{len(colours) % 10}")
+        times, values = zip(*thinned(list(zip(rates.times_s, rates.rates, strict=True))), strict=True)
+        axes.plot(times, values, color=colour, linewidth=1.2, label=label)
+        if rates.window:
+            axes.axvspan(*rates.window, color="0.5", alpha=max(0.01, 0.2 / len(tasks)), linewidth=0)
+        if rates.hold:
+            axes.plot(rates.hold, [values[-1]] * 2, ":", color=colour, linewidth=1.2)
+    axes.set_title(one_line(job), loc="left", parse_math=False)
+    axes.set(xlabel="seconds since the start of measuring", ylabel=f"{one_line(tasks[0][1].unit)}/s", ylim=(0, None))
+    axes.grid(alpha=0.3)
+    if len(colours) <= _MOST_NAMES:
+        axes.legend(fontsize="x-small", loc="lower right")

@@ -1,0 +1,94 @@
+"""Small charts as SVG text: one line over time, spans shaded behind it. Looks come from the page's style sheet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+# In the SVG's own units, which the page scales.
+WIDTH, HEIGHT = 320, 110
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 20
+# More points than pixels add bytes and nothing to see.
+_POINTS = 240
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Shade:
+    """A span of time drawn in the look of a class of the style sheet."""
+
+    span: Span
+    look: str
+
+
+def chart(
+    points: Sequence[tuple[float, float]], x_span: Span, y_top: float, label: str, shades: Sequence[Shade] = ()
+) -> str:
+    """One line over x from `x_span[0]` to `x_span[1]` seconds and y from 0 to at least `y_top`.
+
+    Args:
+        label: what is seen, for those who cannot see it.
+    """
+    top, step = scale(y_top)
+    start, end = x_span
+    width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+
+    def place_x(x: float) -> float:
+        return _LEFT + width * min(1.0, max(0.0, (x - start) / (end - start) if end > start else 0.0))
+
+    def place_y(y: float) -> float:
+        return _TOP + height * (1 - min(1.0, max(0.0, y / top)))
+
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">']
+    for shade in shades:
+        left, right = map(place_x, shade.span)
+        box = f'x="{left:.1f}" y="{_TOP}" width="{max(0.0, right - left):.1f}" height="{height}"'
+        parts.append(f'<rect class="{shade.look}" {box}/>')
+    parts += _rules(top, step, place_y)
+    for x, anchor in ((start, "start"), (end, "end")):
+        text = f"{x:,.1f}".removesuffix(".0") + " s" if x else "0"
+        parts.append(f'<text x="{place_x(x):.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">{text}</text>')
+    line = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in thinned(points))
+    parts.append(f'<polyline points="{line}"/></svg>')
+    return "".join(parts)
+
+
+def _rules(top: float, step: float, place_y: Callable[[float], float]) -> Iterator[str]:
+    for count in range(round(top / step) + 1):
+        y = place_y(count * step)
+        yield f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text x="{_LEFT - 4}" y="{y + 3:.1f}" text-anchor="end">{short(count * step)}</text>'
+
+
+def scale(y_top: float) -> tuple[float, float]:
+    """The end of an axis from 0, and the step of its two to four lines: 1, 2, 2.5 or 5 times a power of ten."""
+    if not 1e-300 < y_top < 1e300:
+        return 1.0, 0.5
+    rough = y_top / 3
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
+    return step * math.ceil(y_top / step - 1e-9), step
+
+
+def short(value: float) -> str:
+    """A number in a few characters: 1.2k, 3.5M."""
+    for limit, letter in ((1e12, ""), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value:.3g}" if not letter else f"{value / limit:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """At most `_POINTS` points: of each stretch its lowest and highest, so that no dip is lost."""
+    if len(points) <= _POINTS:
+        return points
+    size = math.ceil(len(points) / (_POINTS / 2))
+    kept: list[tuple[float, float]] = []
+    for at in range(0, len(points), size):
+        part = points[at : at + size]
+        ends = {min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])}
+        kept += sorted(ends)
+    return kept

@@ -1,0 +1,65 @@
+#!/usr/bin/env python
+"""A published baseline of milarun 2020 as one of benchsuite's: so `baselines/v100.json` and `rtx8000.json` are made.
+
+    scripts/convert_milarun.py PUBLISHED/standard/v100.json -o baselines/v100.json --machine "8 V100 GPUs"
+
+PUBLISHED is the folder `baselines` of mila-iqia/milabench at the tag mila-ao-2020-2. Figures and scores stay as they
+were published; what milarun counted otherwise bears a `unit_factor`, and what it cannot be compared in is `excluded`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from benchsuite.errors import BenchError
+from benchsuite.report import milarun
+from benchsuite.report.milarun_suite import converted
+from benchsuite.report.summary import Summary, write_summary
+
+TAG = "mila-ao-2020-2"
+TAGGED = "2020-08-06"
+
+
+def convert(file: Path, machine: str, repeats: int, cgroups: bool) -> Summary:
+    """Raises SystemExit where the file is no summary of milarun's."""
+    published = milarun.read_file(file)
+    if published is None or published.profile is None:
+        raise SystemExit(f"{file}: not a summary of milarun 2020")
+    name = f"baselines/{published.profile.name}/{file.name}"
+    progression = sum(job.n for job in published.jobs if job.devices == "progression")
+    tasks = sum(job.n for job in published.jobs)
+    isolation = {"cgroup v1 cpuset and memory (as published)": tasks - progression} if cgroups else {}
+    return replace(
+        converted(published),
+        created=TAGGED,
+        provenance=(
+            f"published figures of milarun 2020 (mila-iqia/milabench, tag {TAG}, {name}): one machine with {machine}, "
+            f"{repeats} repeats, cgroups {'on' if cgroups else 'off'}, PyTorch 1.5. Measured by another "
+            "implementation: a ratio tells how far machines and programs lie apart, not machines alone. Rates are "
+            "means of up to 18 half seconds; lost tasks are in no figure"
+        ),
+        isolation={**isolation, "none (as published)": tasks - sum(isolation.values())},
+        data={"real or generated, as milarun had it": tasks},
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A published baseline of milarun 2020 as one of benchsuite's.")
+    parser.add_argument("file", type=Path, help="milarun's summary")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="a new file")
+    parser.add_argument("--machine", required=True, help='for its provenance, such as "8 V100 GPUs"')
+    parser.add_argument("--repeats", type=int, default=10, help="as published  [default: 10]")
+    parser.add_argument("--no-cgroups", action="store_true", help="a file named -nocg")
+    asked = parser.parse_args()
+    try:
+        summary = convert(asked.file, asked.machine, asked.repeats, not asked.no_cgroups)
+        write_summary(asked.output, summary)
+    except BenchError as error:
+        raise SystemExit(f"convert_milarun: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

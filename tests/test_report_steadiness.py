@@ -1,0 +1,247 @@
+"""Where warm-up ends, drift and variation with their uncertainty, and perf without the slices that were slowed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import keep_run, make_gpu, make_result, make_slices, make_task
+from made_telemetry import make_device, make_samples, make_telemetry
+from scipy.special import stdtrit
+from test_report_render import summary_for, text_of
+
+from benchsuite.host.series import write_series
+from benchsuite.records import Measurement, Slice
+from benchsuite.report.load import load
+from benchsuite.report.steadiness import Steadiness, drift, last_change, spread, steadiness, student_t
+from benchsuite.report.summarise import summarise
+from benchsuite.report.summary import JobSummary, TaskSummary
+from benchsuite.report.window import window_slices
+from benchsuite.tasks import Job, Placement
+
+
+def noisy(rates: Sequence[float], noise: float = 0.01, seed: int = 1) -> list[float]:
+    draw = random.Random(seed)
+    # A thousand times faster, so that whole items say what they should.
+    return [1000 * rate * (1 + draw.gauss(0, noise)) for rate in rates]
+
+
+def judge(rates: Sequence[float]) -> Steadiness:
+    slices = make_slices(rates)
+    return steadiness(slices, window_slices(slices))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("rates", "settled_s", "change", "told"),
+    [
+        ([100] * 30, 0.0, None, ""),
+        ([40] * 4 + [100] * 26, 2.0, 1.5, ""),
+        ([60] * 13 + [100] * 17, 6.5, 0.67, "warm-up ended at 6.5 s, inside the window"),
+        ([100] * 18 + [85] * 12, 9.0, -0.15, "the rate fell by 1"),
+        # Boost clocks at first: a fall that is over before the window begins.
+        ([110] * 6 + [100] * 24, 3.0, -0.09, ""),
+        # A change of level, but of no account.
+        ([99] * 15 + [100] * 15, 0.0, None, ""),
+        # A single odd slice is no level.
+        ([100] * 15 + [92] + [100] * 14, 0.0, None, ""),
+    ],
+)
+def test_the_last_change_of_level(
+    rates: list[float], settled_s: float, change: float | None, told: str, seed: int
+) -> None:
+    found = judge(noisy(rates, 0.005, seed))
+    assert found.settled_s == settled_s
+    assert found.change == (None if change is None else pytest.approx(change, abs=0.02))
+    assert found.steady is not bool(told)
+    assert told in "; ".join(found.why_not)
+
+
+def test_a_ramp_is_followed_to_its_end() -> None:
+    found = judge(noisy([10, 40, 60, 70, 80, 90] + [100] * 24))
+    assert found.settled_s == pytest.approx(2.5, abs=0.5)
+    assert found.steady
+
+
+def test_the_rate_of_an_idle_beginning() -> None:
+    found = last_change(make_slices([0.0] * 5 + [100.0] * 25))
+    assert found is not None
+    assert found.at_s == 2.5
+
+
+@pytest.mark.parametrize("per_10_s", [-0.08, 0.05])
+def test_drift_and_its_interval_hold_the_truth(per_10_s: float) -> None:
+    covered = 0
+    for seed in range(200):
+        rates = noisy([100 * (1 + per_10_s * (0.25 + 0.5 * i - 9) / 10) for i in range(36)], 0.01, seed)
+        found = drift(make_slices(rates))
+        assert found is not None
+        covered += abs(found.value - per_10_s) <= found.half
+    # 95 % of 200 within three standard errors.
+    assert 180 <= covered <= 199
+
+
+def test_a_drift_is_told_with_its_figures() -> None:
+    found = judge(noisy([100 - 0.4 * i for i in range(30)], 0.002))
+    assert found.drift is not None
+    assert found.drift.value == pytest.approx(-0.086, abs=0.004)
+    assert any(why.startswith("drifts by -8.") and " ± " in why and why.endswith("% per 10 s") for why in found.why_not)
+
+
+def test_spread_has_an_interval() -> None:
+    covered = 0
+    for seed in range(200):
+        found = spread(make_slices(noisy([100] * 18, 0.05, seed)))
+        assert found is not None
+        covered += abs(found.value - 0.05) <= found.half
+    assert covered >= 180
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.02, 0.05])
+def test_steady_series_are_seldom_called_unsteady(noise: float) -> None:
+    false = sum(not judge(noisy([100] * 30, noise, seed)).steady for seed in range(400))
+    assert false <= 0.04 * 400
+
+
+def test_a_late_warm_up_is_nearly_always_found() -> None:
+    found = [judge(noisy([95] * 16 + [100] * 14, 0.01, seed)) for seed in range(100)]
+    assert sum(one.inside for one in found) >= 99
+
+
+@pytest.mark.parametrize("rates", [[], [100.0], [0.0] * 30])
+def test_what_cannot_be_told_is_not_told(rates: list[float]) -> None:
+    found = steadiness(make_slices(rates), make_slices(rates))
+    assert (found.drift, found.spread, found.change) == (None, None, None)
+    assert not found.steady
+    assert found.why_not == ("a single slice, or no items: nothing tells",)
+    assert found.settled_s == (0.0 if len(rates) > 4 else None)
+
+
+@pytest.mark.parametrize("df", [1, 2, 3, 4, 8, 16, 28, 200])
+def test_students_t(df: int) -> None:
+    assert student_t(df) == pytest.approx(float(stdtrit(df, 0.975)), rel=0.002)
+
+
+@pytest.mark.parametrize("scale_s", [1e-300, 1e300])
+def test_numbers_beyond_measurement_stop_nothing(tmp_path: Path, scale_s: float) -> None:
+    slices = tuple(Slice(start_s=i * scale_s, end_s=(i + 1) * scale_s, steps=1, items=2**62) for i in range(30))
+    result = make_result()
+    stream = msgspec.structs.replace(result.measurement.streams[0], slices=slices)
+    odd = msgspec.structs.replace(result, measurement=Measurement(streams=(stream,)))
+    assert summary_for(tmp_path, odd).jobs[0].n == 1
+
+
+def test_the_table_flags_and_explains(tmp_path: Path) -> None:
+    late = make_result(rates=noisy([60] * 13 + [100] * 17))
+    text = text_of(summary_for(tmp_path, late, make_result(gpu=1, rates=noisy([100] * 30))))
+    assert "unsteady" in text.splitlines()[3]
+    assert "1 of 2" in text
+    assert "warm-up ended at 6.5 s" in text
+    assert all(len(line) <= 120 for line in text.splitlines())
+    assert "unsteady" not in text_of(summary_for(tmp_path / "b", make_result())).lower()
+
+
+def test_a_summary_keeps_the_figures(tmp_path: Path) -> None:
+    (task,) = summary_for(tmp_path, make_result(rates=noisy([60] * 13 + [100] * 17))).jobs[0].tasks
+    assert (task.settled_s, task.change) == (6.5, pytest.approx(0.67, abs=0.02))
+    assert task.drift is not None and task.drift_half is not None and task.spread_half is not None
+    assert "inside the window" in task.unsteady[0]
+
+
+# --- without the slices that were slowed
+
+# Rates of 30 slices of 0.5 s from 1000 s on; the window is [1005, 1014]. From 1010 s on the clocks were low.
+RATES = [100.0] * 20 + [80.0] * 10
+QUIET: list[tuple[str, ...]] = [("sw_power_cap",)] * 11
+SLOW: list[tuple[str, ...]] = [("sw_thermal", "sw_power_cap")] * 7
+
+
+def slowed(
+    folder: Path,
+    events: Sequence[Sequence[str]] | None,
+    *,
+    seconds: float = 5.0,
+    series: str | None = "telemetry/vae.jsonl",
+    **more: Any,
+) -> tuple[JobSummary, TaskSummary]:
+    """A run with one task of RATES on GPU 0, slowed for so long, and these samples, and a steady one on GPU 1."""
+    device = make_device(0, events={"sw_thermal": seconds, "sw_power_cap": 9.0})
+    result = make_result(rates=RATES, telemetry=make_telemetry(device, series=series), **more)
+    keep_run(folder, [result, make_result(gpu=1)])
+    if events is not None:
+        write_series(folder / "telemetry" / "vae.jsonl", [(make_gpu(0), make_samples(events), {})])
+    (job,) = summarise(load(folder)).jobs
+    return job, job.tasks[0]
+
+
+def test_perf_as_delivered_and_without(tmp_path: Path) -> None:
+    job, task = slowed(tmp_path / "run", QUIET + SLOW)
+    assert task.perf == pytest.approx((5 * 100 + 4 * 80) / 9)
+    # The sample at 1009 s holds until that of 1010 s: ten slices are clean.
+    assert task.perf_unthrottled == 100.0
+    assert (job.tasks[1].perf_unthrottled, job.tasks[1].unthrottled_reason) == (None, None)
+    assert job.perf_unthrottled == 100.0
+    text = text_of(summarise(load(tmp_path / "run")))
+    (line,) = (line for line in text.splitlines() if "1 of 2" in line and "100.00  image/s" in line)
+    assert line.split()[:3] == ["vae", f"{job.perf:.2f}", "100.00"]
+
+
+def test_a_power_cap_is_normal(tmp_path: Path) -> None:
+    # The samples would say otherwise: they are not read.
+    job, task = slowed(tmp_path / "run", SLOW * 3, seconds=0.0)
+    assert (job.perf_unthrottled, task.perf_unthrottled, task.unthrottled_reason) == (None, None, None)
+    assert "Slowed" not in text_of(summarise(load(tmp_path / "run")))
+
+
+@pytest.mark.parametrize(
+    ("events", "series", "why"),
+    [
+        (None, "telemetry/vae.jsonl", "cannot be read: no such file"),
+        (None, None, "were not kept"),
+        (QUIET, "../vae.jsonl", "is no file of telemetry/"),
+        (QUIET, "telemetry/..", "is no file of telemetry/"),
+        (QUIET, "/etc/passwd", "is no file of telemetry/"),
+        (SLOW * 3, "telemetry/vae.jsonl", "only 0.0 s of its window are without"),
+        ([], "telemetry/vae.jsonl", "none of GPU-0000"),
+        # Nobody looked after 1008 s: what is not known to be clean is not clean.
+        (QUIET[:10], "telemetry/vae.jsonl", "only 3.0 s of its window are without"),
+    ],
+)
+def test_why_there_is_no_figure_without(
+    tmp_path: Path, events: Sequence[Sequence[str]] | None, series: str | None, why: str
+) -> None:
+    job, task = slowed(tmp_path / "run", events, series=series)
+    assert task.perf_unthrottled is None
+    assert why in (task.unthrottled_reason or "")
+    # A mean over the others alone would be one of other tasks.
+    assert job.perf_unthrottled is None
+    assert why.split(":")[0] in " ".join(text_of(summarise(load(tmp_path / "run"))).split())
+
+
+def test_damaged_samples_are_a_reason(tmp_path: Path) -> None:
+    _, task = slowed(tmp_path / "run", QUIET + SLOW)
+    (tmp_path / "run" / "telemetry" / "vae.jsonl").write_bytes(b'{"of": "GPU-0000"')
+    again = summarise(load(tmp_path / "run")).jobs[0].tasks[0]
+    assert task.perf_unthrottled == 100.0
+    assert again.perf_unthrottled is None
+    assert "its samples cannot be read" in (again.unthrottled_reason or "")
+
+
+def test_a_group_is_slowed_by_any_of_its_gpus(tmp_path: Path) -> None:
+    gpus = (make_gpu(0), make_gpu(1))
+    job = Job(name="vae", model="vae", placement=Placement(devices="progression"))
+    task = msgspec.structs.replace(make_task(), job=job, gpus=gpus, ranks=2)
+    devices = (make_device(0), make_device(1, events={"hw_slowdown": 5.0}))
+    one = make_result(rates=RATES, task=task, telemetry=make_telemetry(*devices, series="telemetry/g.jsonl"))
+    (stream,) = one.measurement.streams
+    both = Measurement(streams=(stream, msgspec.structs.replace(stream, rank=1, device=gpus[1].uuid)))
+    keep_run(tmp_path / "run", [msgspec.structs.replace(one, measurement=both)])
+    cool, hot = make_samples(QUIET + QUIET), make_samples(QUIET + [("hw_slowdown",)] * 7)
+    write_series(tmp_path / "run" / "telemetry" / "g.jsonl", [(gpus[0], cool, {}), (gpus[1], hot, {})])
+    (kept,) = summarise(load(tmp_path / "run")).jobs[0].tasks
+    # Per GPU of the group, as perf is.
+    assert (kept.perf, kept.perf_unthrottled) == (pytest.approx(820 / 9), 100.0)
