@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from benchsuite.records import Result
 from benchsuite.report.figures import count, one_line
-from benchsuite.report.summarise import COLD, WARM
+from benchsuite.report.setting import COLD, WARM
 from benchsuite.report.verify import Finding, note, ok, some, unmet
 from benchsuite.report.verify.evidence import Evidence
 from benchsuite.telemetry import DeviceTelemetry
