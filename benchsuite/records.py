@@ -73,8 +73,11 @@ class Run(Record, frozen=True, kw_only=True):
 # --- what is measured -------------------------------------------------------------------------------------------------
 
 
-class Slice(Record, frozen=True, kw_only=True, array_like=True):
-    """Whole steps from one device sync to the next; times in seconds since `go`."""
+class Slice(Record, frozen=True, kw_only=True, array_like=True, gc=False):
+    """Whole steps from one device sync to the next; times in seconds since `go`.
+
+    There are millions of them in a large report: without references they need no garbage collector.
+    """
 
     start_s: float
     end_s: float

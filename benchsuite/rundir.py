@@ -19,7 +19,7 @@ import msgspec
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.files import look
 from benchsuite.records import FAILURES, Result, Run
-from benchsuite.schema import R, Record, convert, decode, from_json, to_json
+from benchsuite.schema import R, Record, convert, current, decode, from_json, to_json
 from benchsuite.tasks import Plan, Task
 from benchsuite.writing import take, write_aside, write_new
 
@@ -270,10 +270,13 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
                 if not stat.S_ISREG(path.stat().st_mode):
                     yield path, "not a regular file"
                     continue
-                content = decode(path.read_bytes())
-                if isinstance(content, dict) and content.get("kind") == "summary":
-                    continue
-                yield path, convert(content, Result)
+                text = path.read_bytes()
+                if (result := current(text, Result)) is None:
+                    content = decode(text)
+                    if isinstance(content, dict) and content.get("kind") == "summary":
+                        continue
+                    result = convert(content, Result)
+                yield path, result
             except OSError as error:
                 yield path, f"cannot be read: {(error.strerror or str(error)).lower()}"
             except ValueError as error:

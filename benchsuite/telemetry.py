@@ -93,7 +93,7 @@ class TenantSample(Record, frozen=True, kw_only=True):
     group_memory_bytes: int | None = None
 
 
-class Spread(Record, frozen=True, kw_only=True, array_like=True):
+class Spread(Record, frozen=True, kw_only=True, array_like=True, gc=False):
     """Least, plain mean and greatest of `n` samples."""
 
     min: float

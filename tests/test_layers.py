@@ -15,7 +15,7 @@ MODULES = {
 }
 
 # What both sides stand on.
-GROUND = {"schema", "tasks", "records", "telemetry", "events", "rundir", "writing", "files", "errors"}
+GROUND = {"schema", "tasks", "records", "telemetry", "events", "rundir", "manifest", "writing", "files", "errors"}
 READ_SIDE = {"report"}
 CHILD_SIDE = {"worker", "models"}
 FRONT_DOOR = {"cli", "__main__", "commands"}

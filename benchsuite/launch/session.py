@@ -10,7 +10,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
-from benchsuite.errors import UsageError
+from benchsuite import manifest
+from benchsuite.errors import OutputError, UsageError
 from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
@@ -70,7 +71,8 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
             rundir = RunDir.create(out, run, plan)
             with observer:
                 _tell(observer, means, how, plan.tasks)
-                Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.tasks)
+                with _sealed(rundir, observer):
+                    Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.tasks)
     return rundir
 
 
@@ -92,14 +94,40 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
         with _means(left.tasks, setting, how) as means:
             interrupt.check()
             changed = changes_since(rundir.run(), how.machine, setting.code)
+            unsealed = [f"since the run ended, {line}" for line in _unseal(out)]
             swept = mend(rundir, left, how.command)
             with observer(left) as watching:
-                for line in (*swept, *(f"since the run was started: {line}" for line in changed)):
+                for line in (*unsealed, *swept, *(f"since the run was started: {line}" for line in changed)):
                     watching.say(line)
                 _tell(watching, means, how, left.tasks)
                 ledger = Ledger(rundir, left.attempts)
-                Runner(ledger, means, how.environ, watching, interrupt).run(left.tasks)
+                with _sealed(rundir, watching):
+                    Runner(ledger, means, how.environ, watching, interrupt).run(left.tasks)
     return rundir
+
+
+@contextmanager
+def _sealed(rundir: RunDir, observer: Observer) -> Iterator[None]:
+    """At the end, also of a run that a signal stops, its files are listed with their hashes for `benchsuite verify`."""
+    try:
+        yield
+    finally:
+        try:
+            manifest.seal(rundir.path)
+        except OSError as error:
+            observer.say(f"{manifest.NAME} could not be written: {error.strerror or error}")
+
+
+def _unseal(out: Path) -> Iterator[str]:
+    """A run that goes on has no manifest; what was changed since it was written.
+
+    Raises:
+        OutputError: it cannot be removed.
+    """
+    try:
+        yield from manifest.unseal(out).words()
+    except OSError as error:
+        raise OutputError(f"{out}: cannot be written: {error.strerror or error}") from None
 
 
 @contextmanager

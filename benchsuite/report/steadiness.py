@@ -131,8 +131,8 @@ def last_change(measured: Sequence[Slice]) -> Change | None:
 def _cut(series: Sequence[Slice]) -> tuple[int, float] | None:
     """How many slices lie before the change, and by what share the level behind differs; None where it does not."""
     n = len(series)
-    times = list(accumulate(s.elapsed_s for s in series))
-    items = list(accumulate(s.items for s in series))
+    lengths, counts = [s.end_s - s.start_s for s in series], [s.items for s in series]
+    times, items = list(accumulate(lengths)), list(accumulate(counts))
     total_s, total = times[-1], items[-1]
     if not total:
         return None
@@ -142,7 +142,7 @@ def _cut(series: Sequence[Slice]) -> tuple[int, float] | None:
     ]
     place = max(range(len(between)), key=between.__getitem__)
     gain = between[place] / total_s
-    left = math.fsum(s.items**2 / s.elapsed_s for s in series) - total**2 / total_s - gain
+    left = math.fsum(i * i / t for i, t in zip(counts, lengths, strict=True)) - total**2 / total_s - gain
     # Rounding alone leaves some 1e-15 of the squares.
     least = 1e-12 * total**2 / total_s
     if gain <= least or gain * (n - 2) <= _PENALTY * math.log(n) * max(left, 0.0):

@@ -1,0 +1,93 @@
+"""`benchsuite verify`: do a run's files belong together, and is it a run that a tender could demand?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from benchsuite.report.verify import Finding
+
+_COLOURS = {"ok  ": "green", "note": "yellow", "BAD ": "red"}
+
+
+@click.command()
+@click.argument("out", required=False, type=click.Path(path_type=Path))
+@click.option("--strict", is_flag=True, help="What a tender could demand and is not met is BAD; exit status 1.")
+@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+@click.option("--all", "every", is_flag=True, help="Every detail; otherwise the first few.")
+def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
+    """Say whether the files of OUT, a results folder (default: the newest), belong together and were not changed, and
+    whether the run is what a tender could demand.
+
+    Exit status 0; with --strict 1 where anything is BAD.
+    """
+    from benchsuite import rundir
+    from benchsuite.report.verify.check import check
+
+    out = out or rundir.newest_run(os.environ)
+    sections = check(out, _shipped(out))
+    troubles = sum(finding.is_bad(strict) for findings in sections.values() for finding in findings)
+    if as_json:
+        click.echo(_json(out, strict, sections))
+        return 1 if strict and troubles else 0
+    width = max(len(finding.about) for findings in sections.values() for finding in findings)
+    for title, findings in sections.items():
+        click.echo(click.style(title, bold=True))
+        for finding in findings:
+            _show(finding, width, strict, every)
+    verdict = f"{troubles} bad" if troubles else "nothing bad"
+    rest = "" if strict else "; --strict takes unmet demands for bad"
+    click.echo(f"{verdict}{rest}. What this cannot detect stands in the README, under Verify.")
+    return 1 if strict and troubles else 0
+
+
+def _show(finding: Finding, width: int, strict: bool, every: bool) -> None:
+    from benchsuite.report.verify import NAMED
+
+    mark = "BAD " if finding.is_bad(strict) else "ok  " if finding.state == "ok" else "note"
+    click.echo(f"{click.style(mark, fg=_COLOURS[mark])}  {finding.about:<{width}}  {finding.text}")
+    shown = finding.details if every or len(finding.details) <= NAMED + 1 else finding.details[:NAMED]
+    lines = [f"   {detail}" for detail in shown]
+    if len(shown) < len(finding.details):
+        lines.append(f"   and {len(finding.details) - len(shown):,} more (--all)")
+    if finding.remedy and mark != "ok  ":
+        lines.append(f"-> {finding.remedy}")
+    for line in lines:
+        click.echo(f"{'':4}  {'':{width}}  {line}")
+
+
+def _json(out: Path, strict: bool, sections: dict[str, list[Finding]]) -> str:
+    """Every finding with its section, and as `bad` whether it counts against the run."""
+    import msgspec
+
+    from benchsuite.errors import one_line
+
+    found = [
+        {"section": title, "bad": finding.is_bad(strict), **msgspec.to_builtins(finding)}
+        for title, findings in sections.items()
+        for finding in findings
+    ]
+    bad = sum(finding["bad"] for finding in found)
+    content = {"folder": one_line(str(out)), "strict": strict, "bad": bad, "findings": found}
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+
+
+def _shipped(out: Path) -> dict[str, str]:
+    """Name -> hash of its jobs, of the shipped profile that the run says it used; what it hashes to is known to the run
+    side alone."""
+    import contextlib
+
+    from benchsuite import files, profile
+    from benchsuite.errors import BenchError
+    from benchsuite.rundir import RunDir
+
+    with contextlib.suppress(BenchError):
+        used = RunDir(out).run().profile
+        name = used.based_on or used.name
+        if name in files.shipped("profiles"):
+            return {name: profile.load(str(files.shipped("profiles")[name])).sha256}
+    return {}

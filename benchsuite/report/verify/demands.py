@@ -1,0 +1,135 @@
+"""What a tender could demand of a run beside its figures: that they stand for the suite and for the whole machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from benchsuite.records import Code, Run
+from benchsuite.report import weights as weighing
+from benchsuite.report.figures import count, percent
+from benchsuite.report.load import OPEN
+from benchsuite.report.score import FAILURE_LIMIT
+from benchsuite.report.summarise import MIN_REPEATS
+from benchsuite.report.verify import Finding, note, ok, some, unmet
+from benchsuite.report.verify.evidence import Evidence
+
+MIN_OVERLAP = 0.9
+
+
+def findings(evidence: Evidence, shipped: Mapping[str, str]) -> Iterator[Finding]:
+    """Each demand, met or not.
+
+    Args:
+        shipped: name -> hash of the jobs, of the profiles that this benchsuite ships.
+    """
+    if evidence.run:
+        yield _profile(evidence.run, shipped)
+        yield _gpus(evidence, evidence.run)
+    yield _weights(evidence)
+    yield _code(evidence)
+    yield _repeats(evidence)
+    yield _failures(evidence)
+    yield _isolation(evidence)
+    yield _overlap(evidence)
+
+
+def _profile(run: Run, shipped: Mapping[str, str]) -> Finding:
+    used = run.profile
+    about, remedy = "profile", "run a shipped profile unchanged: benchsuite jobs standard"
+    if used.official and shipped.get(used.based_on or used.name) == used.sha256:
+        return ok(about, f"{used.name}, official: the one that this benchsuite ships, sha256 {used.sha256[:12]}")
+    if used.official:
+        text = f"{used.name}, called official by the run, but this benchsuite ships another of that name"
+        return unmet(about, text, "verify it with the benchsuite that made it, or " + remedy)
+    if used.based_on:
+        text = f"{used.name}, modified from {used.based_on} in {count(len(used.differences), 'place')}"
+        return unmet(about, text, remedy, used.differences)
+    return unmet(about, f"{used.name}, not a shipped profile, nor a changed one", remedy)
+
+
+def _gpus(evidence: Evidence, run: Run) -> Finding:
+    present, used = {gpu.uuid for gpu in run.machine.gpus}, evidence.summary.gpus_used
+    if not present:
+        why = f": {run.machine.gpu_note}" if run.machine.gpu_note else ""
+        return unmet("GPUs", f"the machine has none{why}", "run it on a machine with GPUs")
+    if used < len(present):
+        idle = some(gpu.uuid for gpu in run.machine.gpus if gpu.uuid not in run.machine.visible)
+        text = f"{used} of {len(present)} used" + (f"; not visible to the run: {idle}" if idle else "")
+        return unmet("GPUs", text, "run it with all GPUs visible (CUDA_VISIBLE_DEVICES unset)")
+    return ok("GPUs", f"all {len(present)} used")
+
+
+def _weights(evidence: Evidence) -> Finding:
+    summary = evidence.summary
+    found = weighing.weights_for(summary.profile)
+    if found.values is None:
+        return unmet("weights", "none are shipped for this profile: every job weighs 1", "run a shipped profile")
+    laid = weighing.weigh(found, summary)
+    text = f"{found.name}, official, sha256 {(found.sha256 or '')[:12]}; a report may be asked for others"
+    if laid.missing:
+        missing = f"weighed jobs that were not run: {some(laid.missing)}"
+        return unmet("weights", f"{text}; {missing}", "run all jobs of the profile, without --name and --exclude")
+    return ok("weights", text)
+
+
+def _code(evidence: Evidence) -> Finding:
+    codes = evidence.summary.code
+    shown = "; ".join(_named(code) for code in codes) or "not recorded"
+    remedy = "run one version, from a release or a checkout without changes"
+    if len(codes) != 1:
+        return unmet("code", f"{count(len(codes), 'version')} of benchsuite in one run: {shown}", remedy)
+    if codes[0].dirty:
+        return unmet("code", shown, remedy)
+    return ok("code", shown)
+
+
+def _named(code: Code) -> str:
+    commit = f" at {code.commit[:12]}" if code.commit else ", installed: its commit is not known"
+    return f"benchsuite {code.version}{commit}{', with uncommitted changes' if code.dirty else ''}"
+
+
+def _repeats(evidence: Evidence) -> Finding:
+    least = min((len([r for r in job.repeats if r.ok]) for job in evidence.summary.jobs), default=0)
+    text = f"{count(least, 'repeat')} with a figure for every job"
+    if least < MIN_REPEATS:
+        remedy = f"go on with jobs --resume --repeat {MIN_REPEATS}: an interval needs {MIN_REPEATS}"
+        return unmet("repeats", text, remedy)
+    return ok("repeats", text)
+
+
+def _failures(evidence: Evidence) -> Finding:
+    rows = evidence.loaded.rows
+    failed = [row for row in rows if row.status != "ok" and not (evidence.loaded.in_progress and row.status in OPEN)]
+    rate = len(failed) / len(rows) if rows else None
+    text = (
+        f"{percent(rate)}: {len(failed)} of {count(len(rows), 'task')} not ok; up to {percent(FAILURE_LIMIT, 0)} passes"
+    )
+    if rate is None or rate > FAILURE_LIMIT:
+        lines = [f"{row.task.id}: {row.status}, {row.reason}" for row in failed]
+        return unmet("failures", text, "mend the cause and make a new run: failures cannot be retried away", lines)
+    return ok("failures", text)
+
+
+def _isolation(evidence: Evidence) -> Finding:
+    """Of every task that was measured: whole processors of its own and a limit of memory, by control groups."""
+    results = evidence.measured
+    weak = [r for r in results if not r.tenant.cpu.startswith("cpuset") or r.tenant.memory == "none"]
+    if not results:
+        return unmet("isolation", "no task was measured", "make a new run")
+    if weak:
+        kinds = sorted({f"CPU {r.tenant.cpu}, memory {r.tenant.memory} ({r.tenant.reason})" for r in weak})
+        text = f"not in force for {len(weak)} of {count(len(results), 'task')}"
+        return unmet("isolation", text, "run it with --require-isolation; benchsuite doctor says what it needs", kinds)
+    found = sorted({f"CPU {r.tenant.cpu}, memory {r.tenant.memory}" for r in results})
+    return ok("isolation", f"in force for all {count(len(results), 'task')}: {'; '.join(found)}")
+
+
+def _overlap(evidence: Evidence) -> Finding:
+    share = evidence.summary.overlap
+    if share is None:
+        return note("overlap", "no wave has two tasks with a window: there was nothing beside which to be measured")
+    text = f"tasks of a wave were measured together for at least {percent(share, 0)} of their windows"
+    if share < MIN_OVERLAP:
+        remedy = "raise max_time_s, so that the tasks of a wave end together"
+        return unmet("overlap", f"{text}; {percent(MIN_OVERLAP, 0)} are demanded", remedy)
+    return ok("overlap", text)
