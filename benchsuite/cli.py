@@ -14,7 +14,7 @@ from benchsuite import __version__, commands
 from benchsuite.errors import BenchError, Interrupted, one_line
 
 # In the order of work; a command that is not named here comes last.
-_ORDER = ("doctor", "prepare", "jobs", "report", "summary", "run", "rerun", "list")
+_ORDER = ("doctor", "prepare", "jobs", "stop", "report", "plot", "summary", "verify", "run", "rerun", "list")
 
 
 class _Commands(click.Group):
