@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -27,6 +28,10 @@ from benchsuite.records import (
 )
 from benchsuite.rundir import Attempt, RunDir, write_result
 from benchsuite.tasks import Gpu, Job, Placement, Plan, Task
+
+# A job in the background of a shell ignores Ctrl-C, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def make_gpu(index: int = 0, name: str = "NVIDIA Test") -> Gpu:
