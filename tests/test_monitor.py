@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -163,6 +164,43 @@ def test_all_that_a_card_tells_is_read_in_its_unit(fake: Any) -> None:
 
 
 # --- cards that hang or are lost --------------------------------------------------------------------------------------
+
+
+def test_calls_take_turns_and_pass_one_that_hangs() -> None:
+    """Two calls at once have crashed NVML; one that never returns must not hold up the others for ever."""
+    turns, inside, most = nvml.Turns(limit_s=0.2), 0, 0
+
+    def call() -> None:
+        nonlocal inside, most
+        for _ in range(200):
+            with turns.taken():
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0)
+                inside -= 1
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (inside, most) == (0, 1)
+    let_go = threading.Event()
+
+    def hang() -> None:
+        with turns.taken():
+            let_go.wait(30)
+
+    hanging = threading.Thread(target=hang, daemon=True)
+    hanging.start()
+    time.sleep(0.05)
+    began = time.monotonic()
+    for _ in range(5):
+        with turns.taken():
+            pass
+    assert 0.1 < time.monotonic() - began < 2, "it was waited for once, not once a call"
+    let_go.set()
+    hanging.join()
 
 
 def test_a_hanging_card_holds_up_neither_the_others_nor_the_end(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
