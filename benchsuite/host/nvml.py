@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,19 +40,24 @@ class Turns:
 
     def __init__(self, limit_s: float = 2.0) -> None:
         self._limit_s = limit_s
-        self._lock = threading.Lock()
+        self._lock, self._replacing = threading.Lock(), threading.Lock()
+        self._taken_s = math.inf  # when the call under way began, on CLOCK_MONOTONIC
 
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Within, no other call is under way, but for ones that have not returned for `limit_s`."""
         lock = self._lock
-        while not lock.acquire(timeout=self._limit_s):
-            if lock is self._lock:
-                self._lock = threading.Lock()
-            lock = self._lock
+        while not lock.acquire(timeout=self._limit_s / 4):
+            with self._replacing:
+                if lock is self._lock and time.monotonic() - self._taken_s > self._limit_s:
+                    self._lock, self._taken_s = threading.Lock(), math.inf
+                lock = self._lock
+        self._taken_s = time.monotonic()
         try:
             yield
         finally:
+            if lock is self._lock:
+                self._taken_s = math.inf
             lock.release()
 
 
