@@ -278,10 +278,11 @@ def _lineage(name: str, jobs: Sequence[Job]) -> tuple[str | None, tuple[str, ...
     shipped: dict[str, tuple[Job, ...]] = {}
     for stem, path in files.shipped("profiles").items():
         raw = _merged(files.read_mapping(path), path)
+        if not {job.name for job in jobs} & set(raw):
+            continue
         shipped[stem] = tuple(resolve(job, fields, str(path)) for job, fields in raw.items())
         differing = len(differences(shipped[stem], jobs))
-        common = len({j.name for j in jobs} & set(raw))
-        if common and (best is None or (-differing, stem == name, stem) > best):
+        if best is None or (-differing, stem == name, stem) > best:
             best = (-differing, stem == name, stem)
     if best is None:
         return None, ()
