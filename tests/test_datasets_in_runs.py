@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,7 @@ def test_damage_fails_the_job_before_it_starts(damage: str, tmp_path: Path, root
 def test_a_prepare_command_may_bring_the_data(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     bring = ["benchsuite", "prepare", "time_series", "--size", "small"]
-    write_profile(tmp_path / "p.json", a={**READS, "prepare": [["python", "-m", *bring]]})
+    write_profile(tmp_path / "p.json", a={**READS, "prepare": [[sys.executable, "-m", *bring]]})
     done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
