@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchsuite import cli
 from benchsuite.records import (
     Anchor,
     Code,
@@ -152,3 +153,20 @@ def keep_run(
 @pytest.fixture(name="make_result")
 def make_result_fixture() -> Callable[..., Result]:
     return make_result
+
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(name="call")
+def call_fixture(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The command line, in this process: exit status, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call

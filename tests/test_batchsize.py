@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS, benchsuite, one_line_error, read_results, side_by_side, write_profile
+from support import (
+    PROGRAMS,
+    benchsuite,
+    command,
+    environ,
+    one_line_error,
+    read_results,
+    side_by_side,
+    wait_for,
+    write_profile,
+)
 
 from benchsuite.launch.batchsize import MOST, TRIES, SearchError, Tried, search
 from benchsuite.records import BatchProbe, Failure
@@ -86,6 +97,35 @@ def test_a_resumed_run_has_the_size_of_its_first_repeat(tmp_path: Path) -> None:
     assert "does not fit" not in done.stderr
     sizes = [json.loads(f.read_text())["task"]["job"]["params"]["batch_size"] for f in (tmp_path / "out").glob("p.a.*")]
     assert sizes == [9, 9]
+
+
+def test_a_search_that_was_killed_is_made_again_by_a_resume(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "most": 9}})
+    running = subprocess.Popen(
+        command("jobs", "p.json", "-o", "out"), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE
+    )
+    wait_for(lambda: len(list((tmp_path / "out" / "logs").glob("*.batch*.task.json"))) > 1)
+    running.kill()
+    running.communicate()
+    done = benchsuite("jobs", "p.json", "-o", "out", "--resume", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert read_results(tmp_path / "out")["a"].task.job.params["batch_size"] == 9
+
+
+def test_a_try_that_cannot_be_started_fails_its_job_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(PROGRAMS)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("benchsuite.launch.ledger.Ledger.began", full)
+    params = {"batch_size": "auto", "most": 9, "fails": 100, "broken": False}
+    found = side_by_side(tmp_path, monkeypatch, a={"entry": "grows:build", "params": params})["a"]
+    assert found.status == "failed"
+    assert found.error is not None
+    assert "batch_size 4 could not be tried: [Errno 28] No space left on device" in found.error.message
 
 
 def test_host_memory_that_ends_is_a_bound(tmp_path: Path) -> None:

@@ -6,32 +6,14 @@ import fcntl
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import keep_results, keep_run, make_result, make_run, make_task
+from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 
-from benchsuite import cli
 from benchsuite.report.summary import read_summary
 from benchsuite.rundir import LOCK
-
-Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(name="call")
-def call_fixture(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The command line, in this process: exit status, stdout, stderr."""
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
 
 
 def row(out: str, job: str) -> list[str]:

@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import keep_results, keep_run, make_result, make_run, make_task
+from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 from made_telemetry import make_device, make_telemetry
-from test_report_command import Call, call_fixture
 from test_report_render import line_of
 
 from benchsuite.records import Pressure, Result, Tenant
@@ -21,8 +20,6 @@ from benchsuite.report.gpus_table import findings, percent_of_best
 from benchsuite.report.load import load
 from benchsuite.report.summarise import summarise
 from benchsuite.tasks import Gpu
-
-__all__ = ["call_fixture"]
 
 SLOW = 3
 

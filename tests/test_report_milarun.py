@@ -7,15 +7,13 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import keep_run, make_result
+from conftest import Call, keep_run, make_result
 from msgspec.structs import replace
 
-from benchsuite import cli
 from benchsuite.errors import ResultError
 from benchsuite.report import milarun
 from benchsuite.report.compare import compare, find_base
@@ -44,23 +42,6 @@ SCORES = {
     "5gb/rtx8000": (900.09, 879.94),
     "5gb/rtx8000-nocg": (886.51, 853.45),
 }
-Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(name="call")
-def call_fixture(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The command line, in this process: exit status, stdout, stderr."""
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
-
-
 # --- the published baselines ------------------------------------------------------------------------------------------
 
 

@@ -9,16 +9,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import keep_results, keep_run, make_gpu, make_result, make_task
+from conftest import Call, keep_results, keep_run, make_gpu, make_result, make_task
 from made_telemetry import make_device, make_telemetry
-from test_report_command import Call, call_fixture
 from test_report_render import line_of, summary_for, text_of
 
 from benchsuite.records import Measurement, PeakMemory, Pressure, Result, Tenant
 from benchsuite.report.summary import JobSummary, StdParts, Use, read_summary
 from benchsuite.tasks import Job, Placement
-
-__all__ = ["call_fixture"]
 
 
 def used(rate: float = 100.0, gpu: int = 0, *, reserved: int = 2**33, device: Any = None, **fields: Any) -> Result:

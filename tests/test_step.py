@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -20,7 +21,7 @@ from benchsuite.models import Batch, Carry, Nets, Optimiser, Share, Update, Work
 from benchsuite.tasks import Precision
 from benchsuite.worker.device import Cpu, open_device
 from benchsuite.worker.how import How, set_precision
-from benchsuite.worker.step import make_step, own_step_notes, read_compiled
+from benchsuite.worker.step import Step, make_step, own_step_notes, read_compiled
 from benchsuite.worker.warmup import WARM_UP_STEPS, warm_up
 
 pytestmark = pytest.mark.torch
@@ -283,41 +284,49 @@ def test_channels_last_lays_out_images_and_convolutions_and_trains_alike() -> No
     assert torch.allclose(last.conv.weight, first.conv.weight, atol=1e-6)
 
 
-def test_warm_up_in_fp16_lasts_until_the_loss_scale_fits() -> None:
-    """The loss is so large that the first scales overflow, and each overflow skips a step."""
-    net = nn.Linear(1, 1)
+def in_half(loss: Callable[[Tensor], Tensor]) -> Step:
+    """A step in fp16 over one weight, with a loss of its output."""
     workload = supervised(
         unit="example",
         batches=lambda share: iter(()),
         items=len,
-        net=net,
+        net=nn.Linear(1, 1),
         inputs=lambda batch: (batch,),
-        loss=lambda output, batch: output.float().square().mean() * 1e4,
+        loss=lambda output, batch: loss(output),
         optimiser=Optimiser(optim.SGD, {"lr": 1e-12}),
     )
-    step = make_step(workload, How(precision="amp-fp16"))
-    warmed = warm_up(step, itertools.repeat(torch.ones(2, 1)), Cpu())
+    return make_step(workload, How(precision="amp-fp16"))
+
+
+ONES = torch.ones(2, 1)
+
+
+def test_warm_up_in_fp16_lasts_until_the_loss_scale_fits() -> None:
+    """The loss is so large that the first scales overflow, and each overflow skips a step."""
+    step = in_half(lambda output: output.float().square().mean() * 1e4)
+    warmed = warm_up(step, itertools.repeat(ONES), Cpu())
     assert warmed.steps > WARM_UP_STEPS + 1
     (scale,) = step.scales
     settled = scale()
-    step.run(torch.ones(2, 1))
+    step.run(ONES)
     assert scale() == settled < 2**16
-    assert make_step(workload, How()).scales == ()
 
 
-def test_a_loss_that_no_scale_makes_fit_ends_the_warm_up() -> None:
-    net = nn.Linear(1, 1)
-    workload = supervised(
-        unit="example",
-        batches=lambda share: iter(()),
-        items=len,
-        net=net,
-        inputs=lambda batch: (batch,),
-        loss=lambda output, batch: (output.sum() * 1e30).square(),
-        optimiser=Optimiser(optim.SGD, {"lr": 0.1}),
-    )
-    with pytest.raises(ModelError, match=r"overflow after 30 steps|loss is not finite"):
-        warm_up(make_step(workload, How(precision="amp-fp16")), itertools.repeat(torch.ones(2, 1)), Cpu())
+def test_gradients_that_no_scale_makes_fit_end_the_warm_up() -> None:
+    """The loss is 0, its gradient has no value."""
+    step = in_half(lambda output: (output.float() * 0).square().sum().sqrt())
+    with pytest.raises(ModelError, match="the gradients still overflow after 30 steps"):
+        warm_up(step, itertools.repeat(ONES), Cpu())
+
+
+def test_a_loss_that_has_run_away_is_told_from_a_scale_that_does_not_fit() -> None:
+    step = in_half(lambda output: (output.float().sum() * 1e30).square())
+    with pytest.raises(ModelError, match="the loss is not finite: inf"):
+        warm_up(step, itertools.repeat(ONES), Cpu())
+
+
+def test_only_fp16_has_loss_scales() -> None:
+    assert make_step(small_vae()[0], How()).scales == ()
 
 
 def test_data_without_a_model_is_counted() -> None:

@@ -6,6 +6,7 @@ mapped, so a file is written out first. On a file system in memory nothing can b
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -27,7 +28,8 @@ def drop(paths: Iterable[Path]) -> None:
     """
     for path in paths:
         with path.open("rb") as file:
-            os.fdatasync(file.fileno())
+            with contextlib.suppress(OSError):  # of a file system that is read only, say: nothing is to be written then
+                os.fdatasync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 

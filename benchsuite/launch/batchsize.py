@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -179,8 +180,20 @@ class _Place:
         return min(psutil.virtual_memory().total, self._sizes._fencing.memory_bytes // len(self._wave))
 
     def _run(self, size: int, began: float) -> Tried:
+        """Raises SearchError: the try cannot be started, or the end was asked for."""
+        try:
+            return self._in_a_process(size, began)
+        except SearchError:
+            raise
+        except (BenchError, OSError) as error:
+            message = f"batch_size {size} could not be tried: {error}"
+            raise SearchError(Failure(kind="start", message=message)) from None
+
+    def _in_a_process(self, size: int, began: float) -> Tried:
         sizes = self._sizes
-        task = msgspec.structs.replace(with_size(self._task, size), id=f"{self._task.id}.batch{size}")
+        # A search that a killed run had begun has left its logs: those of a process are its own.
+        name = f"{self._task.id}.batch{size}-{os.getpid()}"
+        task = msgspec.structs.replace(with_size(self._task, size), id=name)
         tenants = sizes._fencing.fence(self._wave)
         tenant = tenants[self._wave.index(self._task)]
         for other in tenants:
