@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -169,3 +170,31 @@ def wait_for(condition: Callable[[], Any], limit_s: float = 20) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.05)
+
+
+def _marks(out: Path) -> list[str]:
+    lines = map(json.loads, (out / "attempts.jsonl").read_text().splitlines())
+    return [line["mark"] for line in lines if line.get("mark")]
+
+
+def _environ_of(pid: int) -> dict[str, str]:
+    text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    return dict(pair.split("=", 1) for pair in text.split("\0") if "=" in pair)
+
+
+def kill_rank(out: Path, task: str, rank: int) -> int:
+    """Kill one rank of a run's only task, as a bystander would, once it has told of some slices; its pid."""
+    events = out / "logs" / f"{task}.a1.events.{rank}.jsonl"
+    wait_for(lambda: events.exists() and len(events.read_text().splitlines()) > 3, 90)
+    (mark,) = _marks(out)
+    victim = next(pid for pid in marked(mark) if _environ_of(pid).get("RANK") == str(rank))
+    os.kill(victim, signal.SIGKILL)
+    return victim
+
+
+def nothing_left(out: Path) -> None:
+    """Assert that no process of any task of a run is alive, or not for long."""
+    marks = _marks(out)
+    assert marks
+    for mark in marks:
+        wait_for(lambda mark=mark: not marked(mark), 10)

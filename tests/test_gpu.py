@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import command, environ, read_results
+from support import command, environ, kill_rank, nothing_left, read_results
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -151,3 +151,57 @@ def test_a_compiled_step_runs_and_reports_its_graphs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (stream,) = json.loads(done.stdout)["measurement"]["streams"]
     assert stream["compiled"]["graphs"] >= 1
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
+GROUP = {"model": "convnet", "placement": "all_gpus", "precision": "bf16", "params": {"batch_size": 32}}
+
+
+def begin(name: str, cwd: Path) -> subprocess.Popen[str]:
+    words = command("jobs", f"{name}.json", "-o", name)
+    return subprocess.Popen(words, cwd=cwd, env=gpu_environ(), stderr=subprocess.PIPE, text=True)
+
+
+@two_gpus
+def test_groups_train_over_nccl_and_two_at_once_do_not_meet(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"g": {**GROUP, "min_time_s": 5.0}}))
+    running = [begin(name, tmp_path) for name in ("one", "two")]
+    told = [process.communicate(timeout=200)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0], told
+    ports = set()
+    for name in ("one", "two"):
+        result = read_results(tmp_path / name)["g"]
+        assert result.group is not None
+        ports.add(result.group.port)
+        assert (result.group.ranks, result.group.backend) == (torch.cuda.device_count(), "nccl")
+        streams = result.measurement.streams
+        assert [stream.device for stream in streams] == [f"cuda:{rank}" for rank in range(result.group.ranks)]
+        counts = [[(one.steps, one.items) for one in stream.slices] for stream in streams]
+        assert all(one == counts[0] for one in counts)
+        nothing_left(tmp_path / name)
+    assert len(ports) == 2
+
+
+@two_gpus
+def test_a_rank_killed_on_a_gpu_ends_its_group_and_frees_the_gpus(tmp_path: Path) -> None:
+    job = {**GROUP, "min_time_s": 60.0, "max_time_s": 80.0, "timeout_s": 150.0}
+    (tmp_path / "p.json").write_text(json.dumps({"g": job}))
+    running = begin("p", tmp_path)
+    victim = kill_rank(tmp_path / "p", "g.J0", 1)
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 1, stderr
+    result = read_results(tmp_path / "p")["g"]
+    assert result.error is not None
+    assert result.status == "killed"
+    assert result.error.message == f"rank 1 of {torch.cuda.device_count()} was killed by SIGKILL"
+    assert all(stream.slices for stream in result.measurement.streams)
+    nothing_left(tmp_path / "p")
+    import pynvml
+
+    pynvml.nvmlInit()
+    for index in range(torch.cuda.device_count()):
+        used = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(index))
+        assert victim not in [process.pid for process in used]

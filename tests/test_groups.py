@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PROGRAMS, benchsuite, command, environ, marked, one_line_error, read_results, wait_for
+from support import (
+    PROGRAMS,
+    benchsuite,
+    command,
+    environ,
+    kill_rank,
+    nothing_left,
+    one_line_error,
+    read_results,
+)
 
 pytest.importorskip("torch")
 
@@ -158,15 +165,6 @@ def failing(kind: str, rank: int = 1, **fields: Any) -> dict[str, Any]:
     return {"entry": "group_faults:build", "params": {"kind": kind, "rank": rank}, "min_time_s": 30.0, **fields}
 
 
-def nothing_left(out: Path) -> None:
-    marks = [
-        line["mark"] for line in map(json.loads, (out / "attempts.jsonl").read_text().splitlines()) if line.get("mark")
-    ]
-    assert marks
-    for mark in marks:
-        wait_for(lambda mark=mark: not marked(mark), 10)
-
-
 def test_a_group_is_one_task_with_the_slices_of_each_rank(tmp_path: Path) -> None:
     write(tmp_path / "p.json", v={"model": "vae", "params": {"batch_size": 16}, "min_time_s": 5.5})
     done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path, env=environ(MASTER_PORT="29500", RANK="3"))
@@ -235,14 +233,7 @@ def test_a_rank_killed_by_hand_leaves_one_counted_failure_and_its_slices(tmp_pat
     running = subprocess.Popen(
         command("jobs", "p.json", "-o", "out"), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
     )
-    events = tmp_path / "out" / "logs" / "g.J0.a1.events.1.jsonl"
-    wait_for(lambda: events.exists() and len(events.read_text().splitlines()) > 3, 60)
-    mark = next(
-        iter(json.loads(line)["mark"] for line in (tmp_path / "out" / "attempts.jsonl").read_text().splitlines())
-    )
-    ranks = [pid for pid in marked(mark) if "RANK" in environ_of(pid)]
-    victim = next(pid for pid in ranks if environ_of(pid)["RANK"] == "1")
-    os.kill(victim, signal.SIGKILL)
+    kill_rank(tmp_path / "out", "g.J0", 1)
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 1, stderr
     result = read_results(tmp_path / "out")["g"]
@@ -250,11 +241,6 @@ def test_a_rank_killed_by_hand_leaves_one_counted_failure_and_its_slices(tmp_pat
     assert len(result.measurement.streams) == 2
     assert all(stream.slices for stream in result.measurement.streams)
     nothing_left(tmp_path / "out")
-
-
-def environ_of(pid: int) -> dict[str, str]:
-    text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-    return dict(pair.split("=", 1) for pair in text.split("\0") if "=" in pair)
 
 
 @contextlib.contextmanager
