@@ -25,6 +25,8 @@ from benchsuite.worker.step import Step, make_step, own_step_notes, read_compile
 from benchsuite.worker.warmup import WARM_UP_STEPS, warm_up
 
 pytestmark = pytest.mark.torch
+no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+on_gpu = pytest.param("cuda:0", marks=[pytest.mark.gpu, no_gpu])
 
 
 def small_vae(steps: int = 3) -> tuple[Workload, list[Tensor]]:
@@ -109,6 +111,24 @@ def test_an_overflow_in_half_precision_is_skipped() -> None:
     step = make_step(workload, How(precision="amp-fp16"))
     step.run(points(1, scale=1e5)[0])
     assert all(torch.equal(before[key], value) for key, value in workload.modules["net"].state_dict().items())
+
+
+@pytest.mark.parametrize("device", ["cpu", on_gpu])
+def test_an_overflow_leaves_no_momentum_behind(device: str) -> None:
+    """torch's fused SGD takes memory for its momentum as it is; freed memory full of infinities shows that."""
+    of_plain, of_fused = ({"lr": 0.1, "momentum": 0.9, "fused": fused} for fused in (False, True))
+    weights = []
+    for settings in (of_plain, of_fused):
+        workload = line(Optimiser(optim.SGD, settings))
+        step = make_step(workload, How(device, "amp-fp16"))
+        dirty = [torch.full_like(param, torch.inf) for param in workload.modules["net"].parameters() for _ in range(99)]
+        del dirty
+        step.run(points(1, scale=1e5)[0])
+        for batch in points(3, scale=0.1):
+            step.run(batch)
+        weights.append(torch.cat([param.detach().ravel() for param in workload.modules["net"].parameters()]))
+    assert torch.isfinite(weights[0]).all()
+    assert torch.allclose(*weights, rtol=1e-5, atol=1e-6)
 
 
 def test_tf32_is_noted_where_there_is_none() -> None:

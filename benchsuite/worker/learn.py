@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from benchsuite.models import Batch, Carry, Optimiser
 from benchsuite.worker.how import MIXED, How, autocast
@@ -48,6 +48,8 @@ def learner(
         else:
             notes.append(f"amp-fp16: {getattr(spec.kind, '__name__', spec.kind)} has no fused form; each step syncs")
     optimiser = spec.kind(params, **settings)
+    if settings.get("fused"):
+        _begin_momentum(optimiser)
     clip = partial(torch.nn.utils.clip_grad_norm_, params, spec.clip_norm) if spec.clip_norm is not None else None
     scaler = torch.amp.GradScaler(how.device_type) if scaled else None
 
@@ -74,3 +76,17 @@ def learner(
         scaler.update()
 
     return (in_half if scaler else clipped if clip else plain), [scaler.get_scale] if scaler else [], notes
+
+
+def _begin_momentum(optimiser: Any) -> None:
+    """Momentum of 0, where torch's fused SGD takes memory as it finds it and fills it in its first step.
+
+    In fp16 that step often overflows and is skipped; the next one would go on from whatever lay there, and the weights
+    run away (seen with torch 2.11 and 2.14).
+    """
+    import torch
+
+    if isinstance(optimiser, torch.optim.SGD):
+        for group in optimiser.param_groups:
+            for param in group["params"] if group["momentum"] else ():
+                optimiser.state[param]["momentum_buffer"] = torch.zeros_like(param)

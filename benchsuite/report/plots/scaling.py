@@ -48,6 +48,7 @@ def _panel(axes: Axes, curve: Curve, what: str) -> None:
             place = (point.gpus, point.total or 0.0)
             axes.annotate(percent(point.efficiency, 0), place, xytext=(6, -14), textcoords="offset points")
     axes.set(title=curve.job, xlabel=what, ylabel=f"{curve.unit}/s, all together", ylim=(0, None))
+    axes.margins(x=0.12)  # room for the last point's words
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(loc="upper left")
