@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,22 @@ def test_a_missing_extra_names_its_models_and_the_command(monkeypatch: pytest.Mo
     assert found.state == "bad"
     assert "cart_pole" in found.text
     assert found.remedy == "pip install 'benchsuite[rl]'"
+
+
+def test_files_that_each_task_compiles_anew_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slowly.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (found,) = host.start_findings("slowly")
+    assert (found.state, "PYTHONDONTWRITEBYTECODE" in found.text) == ("note", True)
+    assert "unset PYTHONDONTWRITEBYTECODE" in (found.remedy or "")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert list(host.start_findings("slowly")) == []
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    py_compile.compile(str(tmp_path / "slowly.py"))
+    assert list(host.start_findings("slowly")) == []
+    assert list(host.start_findings("no_such_package")) == []
 
 
 def test_a_torch_that_breaks_or_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

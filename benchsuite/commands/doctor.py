@@ -38,6 +38,7 @@ def command(data: str | None, as_json: bool) -> int:
             host.disk_findings(results),
             host.data_findings(folder),
             host.extras_findings(),
+            host.start_findings(),
         )
     )
     troubles = sum(f.state == "bad" for f in findings)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import resource
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,6 +143,21 @@ def extras_findings() -> Iterator[Finding]:
         yield bad("extras", text, f"pip install {shlex.quote(package)}")
     if not missing:
         yield ok("extras", "every shipped model can be imported")
+
+
+def start_findings(package: str = "torch") -> Iterator[Finding]:
+    """Does each process compile torch's Python files anew? Container images often keep none that are compiled."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        return
+    compiled = Path(importlib.util.cache_from_source(found.origin))
+    place = next((p for p in compiled.parents if p.exists()), Path("/"))
+    if compiled.exists() or (not sys.dont_write_bytecode and os.access(place, os.W_OK)):
+        return
+    why = "PYTHONDONTWRITEBYTECODE is set" if sys.dont_write_bytecode else f"{place} cannot be written to"
+    text = f"each task compiles {package}'s Python files anew ({why}): about 10 s more, untimed"
+    remedy = "export PYTHONPYCACHEPREFIX=$HOME/.cache/pycache"
+    yield note("start", text, f"unset PYTHONDONTWRITEBYTECODE; {remedy}" if sys.dont_write_bytecode else remedy)
 
 
 def to_json(findings: list[Finding]) -> str:
