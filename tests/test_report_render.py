@@ -201,7 +201,7 @@ def test_what_stands_beside_the_score(tmp_path: Path) -> None:
     assert "hostA: 4 x NVIDIA Test, driver 580.0" in text
     assert "2 used of 4 present" in text
     assert "CPU none, memory none (not fenced)" in text
-    assert "at least 100 % of their windows" in text
+    assert "trained during 100 % of each one's window" in text
     assert "benchsuite 0.1.0 at dddddddddddd, with uncommitted changes" in text
     assert "36 slices, 18.0 s" in text
     assert "scaling.8 (the machine has fewer GPUs)" in text

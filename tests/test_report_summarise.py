@@ -11,7 +11,7 @@ import pytest
 from conftest import keep_results, keep_run, make_result, make_run, make_task
 
 from benchsuite.errors import OutputError, ResultError
-from benchsuite.records import DataUsed, Result, Tenant
+from benchsuite.records import DataUsed, Measurement, Result, Slice, Tenant
 from benchsuite.report.load import load
 from benchsuite.report.summarise import log_interval, perf_adjusted, relative_std, summarise, summary_of, workload
 from benchsuite.report.summary import JobSummary, Summary, read_summary, write_summary
@@ -137,18 +137,27 @@ def test_what_stands_beside_a_score(tmp_path: Path) -> None:
     fenced = Tenant(asked="share", cpu="cpuset", memory="max", reason="cgroup v2")
     results = [
         steady(100, tenant=fenced, data=DataUsed(name="synthetic", real=False)),
-        steady(100, gpu=1, origin_s=1001.0, data=DataUsed(name="cifar10", version="1", real=True, cached=0.01)),
+        steady(100, gpu=1, origin_s=1004.0, data=DataUsed(name="cifar10", version="1", real=True, cached=0.01)),
         steady(100, gpu=1, repeat=1),
     ]
     summary = summary_for(tmp_path, *results)
-    # Windows of 9 s that start 1 s apart share 8 s.
-    assert summary.overlap == pytest.approx(8 / 9)
+    # The window of the later one, of 9 s, ends 3 s after the other has ended.
+    assert summary.overlap == pytest.approx(6 / 9)
     assert summary.isolation == {"CPU none, memory none (not fenced)": 2, "CPU cpuset, memory max (cgroup v2)": 1}
     held = "cifar10 1 (real, page cache cold)"
     assert summary.data == {"generated in memory": 1, held: 1, "not recorded": 1}
     assert (summary.gpus_used, summary.gpus_present) == (2, 2)
     assert summary.profile is not None
     assert (summary.profile.name, summary.profile.official) == ("suite", False)
+
+
+def test_a_neighbour_that_holds_still_trains(tmp_path: Path) -> None:
+    first = steady(100)
+    (stream,) = first.measurement.streams
+    hold = Slice(start_s=15.0, end_s=19.0, steps=80, items=400, phase="hold")
+    held = msgspec.structs.replace(stream, slices=(*stream.slices, hold))
+    first = msgspec.structs.replace(first, measurement=Measurement(streams=(held,)))
+    assert summary_for(tmp_path, first, steady(100, gpu=1, origin_s=1004.0)).overlap == pytest.approx(1.0)
 
 
 def test_windows_that_never_meet_overlap_by_nothing(tmp_path: Path) -> None:

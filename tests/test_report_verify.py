@@ -450,7 +450,7 @@ WARM = DataUsed(name="mnist", real=True, version="1", sha256="f" * 64, page_cach
     [
         ("isolation", "unmet", "not in force for 1 of 6 tasks", {"tenant": Tenant(asked="share", reason="not root")}),
         ("failures", "unmet", "16.7 %: 1 of 6", {"status": "failed", "rates": ()}),
-        ("overlap", "unmet", "together for at least 44 %", {"origin_s": 1005.0}),
+        ("overlap", "unmet", "during at least 56 % of each", {"origin_s": 1005.0}),
         ("throttling", "unmet", "1 GPU window", {"telemetry": {"clock_events_s": {"hw_thermal": 2.0}}}),
         ("throttling", "note", "known of 5 of 6", {"telemetry": UNKNOWN}),
         ("foreign", "unmet", "1 process", {"telemetry": {"foreign": (GpuProcess(pid=7, memory_bytes=1, here=True),)}}),

@@ -15,6 +15,7 @@ from benchsuite.records import Code
 from benchsuite.report.compare import Comparison
 from benchsuite.report.figures import NONE, bounds, count, number, one_line, percent, ratio
 from benchsuite.report.score import FAILURE_LIMIT, Score
+from benchsuite.report.setting import overlap_words
 from benchsuite.report.summarise import MIN_REPEATS
 from benchsuite.report.summary import JobSummary, Summary
 from benchsuite.report.tables import plain
@@ -156,9 +157,8 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
     present = "an unknown number" if summary.gpus_present is None else str(summary.gpus_present)
     yield "GPUs", f"{summary.gpus_used} used of {present} present"
     yield "Isolation", _tally(summary.isolation)
-    least = f"tasks of a wave were measured together for at least {percent(summary.overlap, 0)} of their windows"
     none = "not recorded" if summary.provenance else "no wave has two tasks"
-    yield "Overlap", least if summary.overlap is not None else f"{NONE} ({none})"
+    yield "Overlap", overlap_words(summary.overlap) if summary.overlap is not None else f"{NONE} ({none})"
     yield "Data", _tally(summary.data)
     groups = [_group(job) for job in summary.jobs if job.ranks > 1]
     if groups:

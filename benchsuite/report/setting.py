@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from benchsuite.records import DataUsed, Result
+from benchsuite.report.figures import percent
 from benchsuite.report.load import Row
 from benchsuite.tasks import Job, recorded_environ
 
@@ -17,6 +17,8 @@ from benchsuite.tasks import Job, recorded_environ
 COLD, WARM = 0.05, 0.95
 # `name` is the job's own; the others change nothing that is measured, or may hold what a summary must not spread.
 _LEFT_OUT = ("name", "tags", "loss_band", "prepare", "env")
+
+Span: TypeAlias = "tuple[float, float]"
 
 
 def tally(settings: Iterable[str]) -> dict[str, int]:
@@ -52,19 +54,39 @@ def unit(result: Result) -> str | None:
 
 
 def overlap(rows: Iterable[Row]) -> float | None:
-    """Of every wave on one boot: (earliest end - latest start) / mean length of the windows, at least 0; the least."""
-    waves: dict[tuple[str, int, str], list[tuple[float, float]]] = defaultdict(list)
+    """The least share of any task's window in which all others of its wave, on one boot, trained: measured or holding.
+
+    Tasks that took no step are left out: they are failures, and counted as such.
+    """
+    waves: dict[tuple[str, int, str], list[tuple[Row, Span]]] = defaultdict(list)
     for row in rows:
-        window = row.window
-        if row.result and window and window.start_s is not None and window.end_s is not None:
-            wave = (row.job, row.task.repeat, row.result.anchor.boot_id)
-            waves[wave].append((window.start_s, window.end_s))
+        trained = row.result and _trained(row.result)
+        if row.result and trained:
+            waves[row.job, row.task.repeat, row.result.anchor.boot_id].append((row, trained))
     shares = []
-    for spans in waves.values():
-        if len(spans) > 1:
-            common_s = min(end for _, end in spans) - max(start for start, _ in spans)
-            shares.append(max(0.0, common_s / statistics.fmean(end - start for start, end in spans)))
+    for wave in waves.values():
+        for row, _ in wave:
+            window, others = row.window, [trained for other, trained in wave if other is not row]
+            if others and window and window.start_s is not None and window.end_s is not None:
+                start_s = max(window.start_s, *(start for start, _ in others))
+                end_s = min(window.end_s, *(end for _, end in others))
+                shares.append(max(0.0, end_s - start_s) / (window.end_s - window.start_s))
     return min(shares, default=None)
+
+
+def overlap_words(share: float) -> str:
+    """The overlap in a sentence."""
+    part = f"{'at least ' if share < 1 else ''}{percent(share, 0)}"
+    return f"all tasks of a wave trained during {part} of each one's window"
+
+
+def _trained(result: Result) -> Span | None:
+    """From when until when all ranks of a task took steps, on CLOCK_MONOTONIC; None where one took none."""
+    streams = result.measurement.streams
+    if not streams or not all(stream.slices for stream in streams):
+        return None
+    starts = [stream.origin_s + stream.slices[0].start_s for stream in streams]
+    return max(starts), min(stream.origin_s + stream.slices[-1].end_s for stream in streams)
 
 
 def settings(job: Job, row: Row) -> dict[str, Any]:

@@ -224,8 +224,8 @@ class Summary(Record, frozen=True, kw_only=True):
     """All jobs of a run, and what stands beside their score.
 
     `planned`: n counts planned tasks; else only the results that were found. `isolation` and `data`: each setting that
-    was in force, with its number of tasks. `overlap`: the smallest share of their windows in which all tasks of a wave
-    (a job in one repeat) were measured together; null where no wave has two. `in_progress`: made while the run went on.
+    was in force, with its number of tasks. `overlap`: the least share of any task's window in which all others of its
+    wave (a job in one repeat) trained too; null where no wave has two. `in_progress`: made while the run went on.
     `origin`: the other program whose files were read, where items are still counted as that program did.
     """
 

@@ -9,6 +9,7 @@ from benchsuite.report import weights as weighing
 from benchsuite.report.figures import count, percent
 from benchsuite.report.load import OPEN
 from benchsuite.report.score import FAILURE_LIMIT
+from benchsuite.report.setting import overlap_words
 from benchsuite.report.summarise import MIN_REPEATS
 from benchsuite.report.verify import Finding, note, ok, some, unmet
 from benchsuite.report.verify.evidence import Evidence
@@ -128,8 +129,8 @@ def _overlap(evidence: Evidence) -> Finding:
     share = evidence.summary.overlap
     if share is None:
         return note("overlap", "no wave has two tasks with a window: there was nothing beside which to be measured")
-    text = f"tasks of a wave were measured together for at least {percent(share, 0)} of their windows"
+    text = overlap_words(share)
     if share < MIN_OVERLAP:
-        remedy = "raise max_time_s, so that the tasks of a wave end together"
+        remedy = "see which task began late or ended early: it failed, or its data ended"
         return unmet("overlap", f"{text}; {percent(MIN_OVERLAP, 0)} are demanded", remedy)
     return ok("overlap", text)
