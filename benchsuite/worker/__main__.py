@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import random
 import select
 import sys
 import time
@@ -12,17 +10,17 @@ import traceback
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from benchsuite.errors import BenchError, ModelError
 from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, SliceClosed, pulse_file, rank_file
-from benchsuite.models import Share, Workload
+from benchsuite.models import Share
 from benchsuite.records import Phase, Slice
 from benchsuite.tasks import Task
 from benchsuite.worker.agreement import AgreedRule
+from benchsuite.worker.build import build, module_of, seed_of
 from benchsuite.worker.checks import Learning, check_band, check_precision
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.family import die_with_parent
@@ -80,16 +78,16 @@ def _clean(text: str) -> str:
 
 def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     task, control = assignment.task, Control(_control_fd(assignment, rank))
-    module = _module(task)
+    module = module_of(task)
     device = open_device("cuda" if task.gpus else "cpu", rank)
     ranks = join(device.name, task.job.timeout_s, pulse_file(assignment.events)) if task.ranks > 1 else None
     set_precision(task.job.precision, device.name)
-    workload = _build(module, task, rank)
+    workload = build(module, task, rank)
     how = How(device.name, task.job.precision, task.job.compile, task.job.channels_last)
     step = make_step(workload, how, ranks)
     learns = Learning(workload) if workload.modules else None
     precision = check_precision(how) if workload.modules else None
-    share = Share(rank=rank, ranks=task.ranks, seed=_seed(task), data=assignment.data, device=device.name)
+    share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
     batches = iter(workload.batches(share))
     warmed = warm_up(step, batches, device)
     ready = Ready(
@@ -136,37 +134,6 @@ def _control_fd(assignment: Assignment, rank: int) -> int | None:
     if fd is None or assignment.task.ranks == 1:
         return fd
     return os.open(f"/proc/{os.getppid()}/fd/{fd}", os.O_RDONLY) if rank == 0 else None
-
-
-def _module(task: Task) -> ModuleType:
-    """The model's module. Only a user's own entry sees the current folder, whose names may shadow packages."""
-    here = str(Path.cwd())
-    asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [p for p in sys.path if p and (p != here or p in asked)]
-    if task.job.model is not None:
-        return importlib.import_module(f"benchsuite.models.{task.job.model}")
-    sys.path.insert(0, here)
-    return importlib.import_module((task.job.entry or "").partition(":")[0])
-
-
-def _seed(task: Task) -> int:
-    seed = task.job.params.get("seed", 0)
-    return seed if isinstance(seed, int) else 0
-
-
-def _build(module: ModuleType, task: Task, rank: int) -> Workload:
-    """The model, the same on each rank; what is drawn later, as by dropout, is not."""
-    function = (task.job.entry or ":build").partition(":")[2]
-    params = msgspec.convert(task.job.params, module.Params)
-    random.seed(_seed(task))
-    if "torch" in sys.modules:  # a model that does without torch is not made to pay for it
-        sys.modules["torch"].manual_seed(_seed(task))
-    workload = getattr(module, function)(params)
-    if not isinstance(workload, Workload):
-        raise ModelError(f"{function} of {module.__name__} returned {type(workload).__name__}, not a Workload")
-    if rank:
-        sys.modules["torch"].manual_seed(_seed(task) + rank * 1_000_003)
-    return workload
 
 
 class Measuring:

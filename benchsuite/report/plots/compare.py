@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from benchsuite.errors import ResultError, UsageError
 from benchsuite.report.compare import JobRatio, compare
@@ -69,8 +69,10 @@ def _scale(axes: Axes) -> None:
     axes.set_xscale("log")
     axes.set_xlim(1 / reach, reach)
     axes.set_xlabel("ratio of perf, above 1 faster than the base (logarithmic)")
-    if reach < 10:  # decades alone would leave an axis without a number
+    if reach < 2:
         axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
+    elif reach < 100:  # decades alone would leave an axis with hardly a number
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if math.isfinite(value) else ""))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(axis="x", alpha=0.3)

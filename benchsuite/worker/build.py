@@ -1,0 +1,48 @@
+"""From a task to its workload: the model's module, its parameters, the same weights on each rank."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from benchsuite.errors import ModelError
+from benchsuite.models import Workload
+from benchsuite.tasks import Task
+
+
+def module_of(task: Task) -> ModuleType:
+    """The model's module. Only a user's own entry sees the current folder, whose names may shadow packages."""
+    here = str(Path.cwd())
+    asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [p for p in sys.path if p and (p != here or p in asked)]
+    if task.job.model is not None:
+        return importlib.import_module(f"benchsuite.models.{task.job.model}")
+    sys.path.insert(0, here)
+    return importlib.import_module((task.job.entry or "").partition(":")[0])
+
+
+def seed_of(task: Task) -> int:
+    """The seed that a job gives, else 0."""
+    seed = task.job.params.get("seed", 0)
+    return seed if isinstance(seed, int) else 0
+
+
+def build(module: ModuleType, task: Task, rank: int) -> Workload:
+    """The model, the same on each rank; what is drawn later, as by dropout, is not."""
+    function = (task.job.entry or ":build").partition(":")[2]
+    params = msgspec.convert(task.job.params, module.Params)
+    random.seed(seed_of(task))
+    if "torch" in sys.modules:  # a model that does without torch is not made to pay for it
+        sys.modules["torch"].manual_seed(seed_of(task))
+    workload = getattr(module, function)(params)
+    if not isinstance(workload, Workload):
+        raise ModelError(f"{function} of {module.__name__} returned {type(workload).__name__}, not a Workload")
+    if rank:
+        sys.modules["torch"].manual_seed(seed_of(task) + rank * 1_000_003)
+    return workload
