@@ -306,15 +306,15 @@ def test_what_cannot_be_a_group_is_refused(job: dict[str, Any], parts: tuple[str
     assert not (tmp_path / "out").exists()
 
 
-def test_a_batch_that_no_rank_can_fill_ends_before_anything_is_timed(tmp_path: Path) -> None:
+def test_a_batch_that_no_rank_can_fill_is_refused(tmp_path: Path) -> None:
     done = benchsuite("prepare", "mnist", "-d", "data", "--synthetic", "--size", "small", cwd=tmp_path)
     assert done.returncode == 0
     write(tmp_path / "p.json", g={"model": "vae", "data": "mnist", "params": {"batch_size": 2001}})
-    done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
-    error = read_results(tmp_path / "out")["g"].error
-    assert error is not None
-    assert "batch_size 2,001 is over its 2,000 images for each of 2 ranks" in error.message
-    assert "lower batch_size to 2,000 or less" in error.message
+    parts = ("batch_size 2,001 is over its 2,000 images for each of 2 ranks", "lower batch_size to 2,000 or less")
+    one_line_error(benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path), "job 'g'", *parts)
+    assert not (tmp_path / "out").exists()
+    done = benchsuite("jobs", "p.json", "-o", "out", "--", "--batch-size", "2000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_rerun_of_a_group_is_a_group(tmp_path: Path) -> None:

@@ -25,10 +25,6 @@ from benchsuite.schema import to_json
 from benchsuite.tasks import RENDEZVOUS, Task, recorded_environ
 from benchsuite.writing import write_new
 
-# Without it `-m` looks for benchsuite in the current folder first: another checkout there would run under our name.
-_SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
-
-
 Ended = Literal["exited", "timed_out", "interrupted"]
 
 
@@ -96,7 +92,7 @@ class Child:
         try:
             write_new(file, to_json(assignment, indent=2))
             return process.start(
-                [*self.tenant.prefix, sys.executable, *_SAFE_PATH, "-m", program, str(file)],
+                [*self.tenant.prefix, *python(), "-m", program, str(file)],
                 environ={**self.tenant.environ, **child_environ(task, environ)},
                 mark=f"{os.getpid()}.{slug(task.id)}.{self.attempt}.{time.monotonic_ns()}",
                 out=ledger.log(task, "out"),
@@ -159,6 +155,11 @@ def _own_path() -> list[str]:
     except metadata.PackageNotFoundError:
         return [str(Path(__file__).resolve().parents[2])]
     return []
+
+
+def python() -> list[str]:
+    """This Python, which `-m` does not have look in the current folder: a checkout there would run under our name."""
+    return [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
 
 
 def child_environ(task: Task, environ: Mapping[str, str]) -> dict[str, str]:

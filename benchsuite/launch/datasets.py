@@ -41,8 +41,12 @@ def give(task: Task, asked_to_stop: Callable[[], bool]) -> Given | None:
         cached = cache.held(paths)
     except (OSError, ValueError) as error:
         raise DataError(f"data set '{name}' cannot be read: {error}") from None
-    folder = DataFolder(name=name, path=found.path, reader=found.reader, layout=found.layout)
-    return Given(folder, msgspec.structs.replace(store.used(found), page_cache=asked, cached=cached))
+    return Given(folder_of(found), msgspec.structs.replace(store.used(found), page_cache=asked, cached=cached))
+
+
+def folder_of(found: store.Prepared) -> DataFolder:
+    """A data set as a worker is told of it."""
+    return DataFolder(name=found.name, path=found.path, reader=found.reader, layout=found.layout)
 
 
 def not_ready(tasks: Sequence[Task]) -> list[str]:

@@ -16,6 +16,7 @@ from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
 from benchsuite.launch.datasets import not_ready
+from benchsuite.launch.filling import check_filled
 from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.lock import locked
@@ -50,7 +51,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
 
     Raises:
         OutputError: the folder is in use, not empty or cannot be written; nothing was started.
-        UsageError: isolation is required and not possible; nothing was started.
+        UsageError: isolation is required and not possible, or a rank cannot fill a batch; nothing was started.
         Interrupted: a signal asked for the end.
     """
     setting = _setting(how.machine)
@@ -63,6 +64,8 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         code=setting.code,
     )
     with Interrupt() as interrupt, _means(plan.tasks, setting, how) as means:
+        check_filled(plan.tasks, how.environ)
+        interrupt.check()
         make_folder(out)
         if not (out / LOCK).exists():
             check_empty(out)  # what is no run's folder is left as it is, without even a lock
@@ -91,6 +94,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
     with Interrupt() as interrupt, locked(out):
         rundir = RunDir(out)
         left = left_of(rundir, plan, how.machine)
+        check_filled(left.tasks, how.environ)
         with _means(left.tasks, setting, how) as means:
             interrupt.check()
             changed = changes_since(rundir.run(), how.machine, setting.code)
