@@ -129,6 +129,18 @@ def test_ended_half_way_it_goes_on(signum: int, files: Files, tmp_path: Path) ->
     assert files.asked[1][1] is not None, "it went on from what was there"
 
 
+@pytest.mark.parametrize("gap_s", [0.0, 0.02, 0.3])
+def test_generating_ends_at_the_first_ctrl_c_and_a_second_does_no_harm(gap_s: float, tmp_path: Path) -> None:
+    making = start("fake_imagenet", "--synthetic", "--size", "full", "--workers", "2", cwd=tmp_path)
+    until(lambda: next((tmp_path / "data").rglob("*.jpeg"), None))
+    for _ in range(2):
+        making.send_signal(signal.SIGINT)
+        time.sleep(gap_s)
+    _, said = making.communicate(timeout=20)
+    assert making.returncode in (130, -signal.SIGINT)  # the latter where the second one comes while Python winds up
+    assert "interrupted; the same command goes on from here" in said
+
+
 def test_two_callers_fetch_once(files: Files, tmp_path: Path) -> None:
     path = str(describe(tmp_path, files.url))
     files.pause_s = 0.01

@@ -118,9 +118,14 @@ def _verify(root: Path, data: DataSet) -> bool:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end what is being done, even a read that waits for a silent server."""
+    """SIGINT, SIGTERM and SIGHUP end what is being done, even a read that waits for a silent server.
+
+    The first counts: a second one, as of `timeout` or an impatient hand, would break into the tidying up.
+    """
 
     def end(signum: int, frame: FrameType | None) -> None:
+        for other in before:
+            signal.signal(other, signal.SIG_IGN)
         raise Interrupted(signum)
 
     asked = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]

@@ -62,6 +62,7 @@ def _made(
         for unit in units:
             yield unit, make(name, settings, site.path, unit)
         return
+    others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, _begin)
     try:
@@ -80,6 +81,10 @@ def _made(
         raise DataError(
             f"{site.path}: a process that wrote data was killed, for want of memory perhaps; give fewer with --workers"
         ) from None
+    except BaseException:  # no one waits for units in the making: they will be made again
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
