@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import os
 import random
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 
@@ -22,9 +24,17 @@ def module_of(task: Task) -> ModuleType:
     asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [p for p in sys.path if p and (p != here or p in asked)]
     if task.job.model is not None:
+        if task.job.data is not None and task.job.params.get("workers"):
+            _begin_serving()
         return importlib.import_module(f"benchsuite.models.{task.job.model}")
     sys.path.insert(0, here)
     return importlib.import_module((task.job.entry or "").partition(":")[0])
+
+
+def _begin_serving() -> None:
+    """Start the process that will fork those which read images, so that it imports torch while this one does too."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["benchsuite.models.readers.images"])
+    forkserver.ensure_running()
 
 
 def seed_of(task: Task) -> int:
