@@ -65,9 +65,9 @@ def _made(
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, _begin)
+    waiting = iter(units)
+    running: dict[Future[list[Entry]], int] = {}
     try:
-        waiting = iter(units)
-        running: dict[Future[list[Entry]], int] = {}
         while True:
             for unit in waiting:
                 running[pool.submit(make, name, settings, site.path, unit)] = unit
@@ -81,11 +81,10 @@ def _made(
         raise DataError(
             f"{site.path}: a process that wrote data was killed, for want of memory perhaps; give fewer with --workers"
         ) from None
-    except BaseException:  # no one waits for units in the making: they will be made again
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()
-        raise
     finally:
+        if running:  # no one waits for units in the making: they will be made again
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
         pool.shutdown(cancel_futures=True)
 
 

@@ -47,7 +47,8 @@ def main(task_file: str) -> int:
         kind = "model" if isinstance(error, BenchError) else type(error).__name__
         text = "".join(traceback.format_exception(error))
         print(text, file=sys.stderr, flush=True)
-        message = _clean(needed(error, assignment.task) if oom else str(error).strip() or type(error).__name__)
+        size = None if assignment.probe else assignment.task.job.params.get("batch_size")
+        message = _clean(needed(error, size) if oom else str(error).strip() or type(error).__name__)
         raised = Raised(
             n=events.count,
             at_s=time.monotonic(),

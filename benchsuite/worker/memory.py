@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import sys
 
-from benchsuite.tasks import Task
-
 
 def no_device_memory(error: Exception) -> bool:
     """CUDA's own word that a device's memory does not suffice."""
@@ -16,8 +14,8 @@ def no_device_memory(error: Exception) -> bool:
     )
 
 
-def needed(error: Exception, task: Task) -> str:
-    """What was needed and what there was, in one line, with the remedy."""
+def needed(error: Exception, batch_size: object) -> str:
+    """What was needed and what there was, in one line; with the remedy where there is a batch size to lower."""
     torch = sys.modules.get("torch")
     asked = re.search(r"Tried to allocate ([0-9.]+ \w+)", str(error))
     more = f"{asked[1]} more were needed" if asked else str(error).strip().splitlines()[0]
@@ -30,6 +28,5 @@ def needed(error: Exception, task: Task) -> str:
         return f"out of memory on the GPU: {more}"
     gib = 2**30
     there = f"{free / gib:.2f} GiB of {total / gib:.2f} GiB were free, and {held / gib:.2f} GiB held by this process"
-    size = task.job.params.get("batch_size")
-    remedy = f"; with batch_size {size}: give a smaller one, or --batch-size auto" if size else ""
+    remedy = f"; with batch_size {batch_size}: give a smaller one, or --batch-size auto" if batch_size else ""
     return f"out of memory on the GPU: {more}, {there}{remedy}"
