@@ -129,7 +129,9 @@ def _signals() -> Iterator[None]:
         raise Interrupted(signum)
 
     asked = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    before = {s: signal.signal(s, end) for s in asked if signal.getsignal(s) is not signal.SIG_IGN}
+    before = {s: handler for s in asked if (handler := signal.getsignal(s)) is not signal.SIG_IGN}
+    for signum in before:
+        signal.signal(signum, end)
     try:
         yield
     finally:

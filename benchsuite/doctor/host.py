@@ -155,7 +155,7 @@ def start_findings(package: str = "torch") -> Iterator[Finding]:
     if compiled.exists() or (not sys.dont_write_bytecode and os.access(place, os.W_OK)):
         return
     why = "PYTHONDONTWRITEBYTECODE is set" if sys.dont_write_bytecode else f"{place} cannot be written to"
-    text = f"each task compiles {package}'s Python files anew ({why}): about 10 s more, untimed"
+    text = f"each task compiles {package}'s Python files anew ({why}): seconds more, untimed"
     remedy = "export PYTHONPYCACHEPREFIX=$HOME/.cache/pycache"
     yield note("start", text, f"unset PYTHONDONTWRITEBYTECODE; {remedy}" if sys.dont_write_bytecode else remedy)
 
