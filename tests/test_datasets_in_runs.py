@@ -119,6 +119,21 @@ def test_the_page_cache_is_as_asked(asked: str, low: float, high: float, tmp_pat
     assert f"page cache {asked}" in " ".join(report.split())
 
 
+def test_what_is_not_yet_on_the_disk_is_let_go_of_too(tmp_path: Path) -> None:
+    if store.file_system(tmp_path) == "tmpfs":
+        pytest.skip("a file system in memory")
+    clean, dirty = tmp_path / "clean", tmp_path / "dirty"
+    clean.write_bytes(bytes(1 << 20))
+    cache.drop([clean])
+    if cache.held([clean]) != 0:
+        pytest.skip("this file system keeps its pages")
+    clean.read_bytes()
+    dirty.write_bytes(bytes(4 << 20))
+    assert cache.held([clean, dirty]) == 1
+    cache.drop([clean, dirty])
+    assert cache.held([clean, dirty]) == 0
+
+
 def test_how_much_is_cached_is_not_told_of_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel would call all of it present."""
     file = tmp_path / "x"

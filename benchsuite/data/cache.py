@@ -1,7 +1,7 @@
 """The kernel's page cache: how much of a data set's files it holds, and how to empty or fill it without root.
 
 Emptying takes no right but that to read: POSIX_FADV_DONTNEED lets go of pages that are clean and that nobody has
-mapped, so a file is written out first. On a file system in memory nothing can be let go of.
+mapped, so what is not yet on the disk is written out first. On a file system in memory nothing can be let go of.
 """
 
 from __future__ import annotations
@@ -20,17 +20,30 @@ _LOOKED_AT = 2000
 _FAILED = ctypes.c_void_p(-1).value
 
 
-def drop(paths: Iterable[Path]) -> None:
+def drop(paths: Sequence[Path]) -> None:
     """Let the kernel forget what it holds of these files.
+
+    To write each out first takes 50 us a file even where nothing is to be written, so that is done only where
+    something stayed, or where it cannot be seen.
 
     Raises:
         OSError: a file cannot be opened.
     """
+    _let_go(paths, write_out=False)
+    if held(paths) != 0.0:
+        _let_go(paths, write_out=True)
+
+
+def _let_go(paths: Sequence[Path], *, write_out: bool) -> None:
     for path in paths:
-        with path.open("rb") as file:
-            with contextlib.suppress(OSError):  # of a file system that is read only, say: nothing is to be written then
-                os.fdatasync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if write_out:
+                with contextlib.suppress(OSError):  # of a file system that is read only, say: nothing is to be written
+                    os.fdatasync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
 
 
 def fill(paths: Iterable[Path], asked_to_stop: Callable[[], bool] = lambda: False) -> None:
