@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ pytest.importorskip("minigrid")
 
 import numpy as np
 import torch
+from support import benchsuite, environ, read_results, write_profile
 from torch import Tensor, nn
 
 from benchsuite import entries
@@ -298,6 +300,18 @@ def test_environments_play_the_same_in_any_number_of_processes() -> None:
     assert ended.sum() == 4
     assert len({one["mission"].tobytes() for one in alone}) > 1, "a new episode has a new mission"
     assert any(not np.array_equal(alone[0]["image"][0], alone[0]["image"][i]) for i in range(1, 4))
+
+
+def test_processes_of_the_environments_find_the_package_where_it_lies_in_the_current_folder(tmp_path: Path) -> None:
+    """As in a clone with an editable install, where the path that a job must not see is also the package's."""
+    small = {"environments": 4, "steps": 4, "recurrence": 2, "workers": 2, "units": 16}
+    few = {"max_steps": 6, "min_time_s": 0, "max_time_s": 30}
+    profile = write_profile(tmp_path / "p.json", a={"entry": None, "model": "minigrid", "params": small, **few})
+    clone = Path(entries.__file__).parents[1]
+    benchsuite("jobs", str(profile), "-o", str(tmp_path / "out"), cwd=clone, env=environ(PYTHONPATH=""))
+    result = read_results(tmp_path / "out")["a"]
+    assert result.error is None
+    assert result.measurement is not None
 
 
 def test_a_worker_that_has_ended_leaves_no_process() -> None:

@@ -17,12 +17,16 @@ from benchsuite.errors import ModelError
 from benchsuite.models import Workload
 from benchsuite.tasks import Task
 
+HOME = str(Path(__file__).parents[2])
+
 
 def module_of(task: Task) -> ModuleType:
     """The model's module. Only a user's own entry sees the current folder, whose names may shadow packages."""
     here = str(Path.cwd())
     asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [p for p in sys.path if p and (p != here or p in asked)]
+    if HOME not in sys.path:  # the current folder is where benchsuite lies; processes that a model spawns need it, too
+        sys.path.append(HOME)
     if task.job.model is not None:
         if task.job.data is not None and task.job.params.get("workers"):
             _begin_serving()
