@@ -284,8 +284,9 @@ def test_units_become_words_of_the_model(tmp_path: Path, monkeypatch: pytest.Mon
         ([8, 9, 10, 11, 2], [1, 25, 2]),
         ([14, 15, 2], [1, 32, 33, 2]),
     ]
-    for lines in (1, 3, 7, 100):
+    for lines, block in ((1, 1), (3, 4), (7, 9), (100, 100)):
         monkeypatch.setattr(bpe_ids, "LINES", lines)
+        monkeypatch.setattr(bpe_ids, "BLOCK_BYTES", block)
         sides = bpe_ids.pairs(share, 4, 60, unknown=3)
         assert [side.lengths.tolist() for side in sides] == [[3, 1, 4, 3, 2], [2, 2, 1, 2, 2]]
         found = taken("translator", share, 5, batch_size=1, max_length=4)
@@ -345,12 +346,13 @@ REFUSED: list[tuple[str, dict[str, bytes], dict[str, Any], str]] = [
     ("recommendation", {"ratings": RATINGS}, {"batch_size": 6}, "batch_size 6 is over its 5 interactions"),
     ("translator", {"train_source": b"", "train_target": b""}, {}, "holds no pair of 1 to 12 units a side; give a"),
     ("translator", {"train_source": b"4 5\n", "train_target": b"4\n"}, {"max_length": 1}, "holds no pair of 1 to 1"),
-    ("translator", {"train_source": b"4\n4\n", "train_target": b"4\n"}, {}, "train.de: 1 lines or more, not as many"),
-    ("translator", {"train_source": b"4\n", "train_target": b"4\n4\n"}, {}, "train.de: 2 lines or more, not as many"),
+    ("translator", {"train_source": b"4\n4\n", "train_target": b"4\n"}, {}, "train.de: 1 lines, not the 2 that train.en has"),
+    ("translator", {"train_source": b"4\n", "train_target": b"4\n4\n"}, {}, "train.de: 2 lines, not the 1 that train.en has"),
     ("translator", {"train_source": b"4\n4 x\n", "train_target": b"4\n4\n"}, {}, "train.en: line 2 is not numbers"),
     ("translator", {"train_source": b"4\n4\n", "train_target": b"4\n-4\n"}, {}, "train.de: line 2 is not numbers"),
     ("translator", {"train_source": b"4\n4", "train_target": b"4\n4\n"}, {}, "train.en: its last line, 2, is cut"),
     ("translator", {"train_source": b"4\n60\n", "train_target": b"4\n4\n"}, {}, "has 61 units, over vocabulary 60;"),
+    ("translator", {"train_source": b"4\n", "train_target": b"1234567890\n"}, {}, "units, over vocabulary 60;"),
     ("translator", {"train_source": SOURCES, "train_target": TARGETS}, {}, "up to 2 pairs of similar length for a"),
 ]  # fmt: skip
 

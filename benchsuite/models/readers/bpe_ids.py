@@ -7,8 +7,9 @@ where the text happens to spell one, such as `<s>` in a page's markup.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,7 +26,9 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 ROLES = ("train_source", "train_target")
 SPECIALS = 4
-LINES = 1 << 14  # of each file, read at a time
+BLOCK_BYTES = 1 << 22  # of a file, made into numbers at a time
+LINES = 1 << 18  # of both files, chosen from at a time
+DIGITS = 9  # more are no number of a unit
 
 
 @dataclass(frozen=True)
@@ -64,83 +67,92 @@ def pairs(share: Share, max_length: int, vocabulary: int, unknown: int) -> tuple
             is left for each rank.
     """
     assert share.data
-    data, seen, most = share.data, 0, -1
-    kept = [_Kept.open(place(data, role), np.min_scalar_type(vocabulary)) for role in ROLES]
-    for both in _parts(data):
-        fits = np.logical_and.reduce([(side.counts > 0) & (side.counts <= max_length) for side in both])
-        mine = fits & ((np.cumsum(fits) + seen - 1) % share.ranks == share.rank)
-        seen += int(fits.sum())
-        most = max(most, *(int(side.units.max(initial=-1)) for side in both))
-        check_room(data, most + 1, "units", "vocabulary", vocabulary)
-        for side, lines in zip(kept, both, strict=True):
-            units = lines.units[np.repeat(mine, lines.counts)]
-            side.add(np.where(units < SPECIALS, unknown, units), lines.counts[mine])
-    each = seen // share.ranks
+    data = share.data
+    with ThreadPoolExecutor(len(ROLES)) as both:  # numpy lets go of the interpreter while it computes
+        source, target = both.map(partial(_read, data, vocabulary=vocabulary), ROLES)
+    if len(source.counts) != len(target.counts):
+        lines = f"{len(target.counts):,} lines, not the {len(source.counts):,} that {source.path.name} has"
+        raise malformed(data, target.path, lines)
+    check_room(data, max(source.highest, target.highest) + 1, "units", "vocabulary", vocabulary)
+    fits = np.logical_and.reduce([(side.counts > 0) & (side.counts <= max_length) for side in (source, target)])
+    each = int(fits.sum()) // share.ranks
     if not each:
         ranks = f" for each of {share.ranks} ranks" if share.ranks > 1 else ""
         remedy = "give a larger max_length, or bring a larger data set"
         raise ModelError(f"data set '{data.name}' holds no pair of 1 to {max_length} units a side{ranks}; {remedy}")
-    return kept[0].sentences(each), kept[1].sentences(each)
+    mine = np.zeros(len(fits), bool)
+    mine[np.flatnonzero(fits)[share.rank :: share.ranks][:each]] = True
+    return source.chosen(mine, unknown), target.chosen(mine, unknown)
 
 
-# --- lines of one file ------------------------------------------------------------------------------------------------
+# --- one file ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Lines:
-    """Units of some lines [units], and how many there are in each line [lines]."""
+class _Side:
+    """All units of a file [units], how many there are in each line [lines], and the highest number of a unit."""
 
+    path: Path
     units: Array
     counts: Array
+    highest: int
+
+    def chosen(self, lines: Array, unknown: int) -> Sentences:
+        """The lines of which [lines] is true, moved to the front of the same memory; special units are `unknown`."""
+        first = used = 0
+        for start in range(0, len(lines), LINES):
+            counts, taken = self.counts[start : start + LINES], lines[start : start + LINES]
+            size = int(counts.sum())
+            units = self.units[first : first + size][np.repeat(taken, counts)]
+            units[units < SPECIALS] = unknown
+            self.units[used : used + len(units)] = units
+            first, used = first + size, used + len(units)
+        return Sentences(self.units, np.cumsum(self.counts[lines], dtype=np.int64))
 
 
-@dataclass
-class _Kept:
-    """The sentences of one side so far."""
-
-    units: Array
-    used: int = 0
-    counts: list[Array] = field(default_factory=list)
-
-    @classmethod
-    def open(cls, path: Path, kind: np.dtype[Any]) -> _Kept:
-        """With room for all that a file can hold, two bytes a unit: memory that is never written is never used."""
-        return cls(np.empty(path.stat().st_size // 2 + 1, kind))
-
-    def add(self, units: Array, counts: Array) -> None:
-        self.units[self.used : self.used + len(units)] = units
-        self.used += len(units)
-        self.counts.append(counts.astype(np.int32))
-
-    def sentences(self, count: int) -> Sentences:
-        """The first so many."""
-        return Sentences(self.units, np.cumsum(np.concatenate(self.counts)[:count], dtype=np.int64))
-
-
-def _parts(data: DataFolder) -> Iterator[tuple[_Lines, _Lines]]:
-    """The same lines of both files, some at a time."""
-    source, target = (place(data, role) for role in ROLES)
-    done = 0
-    with source.open("rb") as one, target.open("rb") as two:
-        while True:
-            left, right = (list(islice(file, LINES)) for file in (one, two))
-            if len(left) != len(right):
-                raise malformed(data, target, f"{done + len(right):,} lines or more, not as many as {source.name} has")
-            if not left:
-                return
-            yield _parsed(data, source, left, done), _parsed(data, target, right, done)
-            done += len(left)
+def _read(data: DataFolder, role: str, vocabulary: int) -> _Side:
+    """With room for all that the file can hold, two bytes a unit: memory that is never written is never used."""
+    path = place(data, role)
+    units = np.empty(path.stat().st_size // 2 + 1, np.min_scalar_type(vocabulary))
+    counts: list[Array] = [np.empty(0, np.int32)]
+    used, lines, highest = 0, 0, -1
+    for text in _blocks(path):
+        wrong = text.translate(None, b"0123456789 \n")
+        if wrong:
+            line = lines + text.count(b"\n", 0, min(text.index(letter) for letter in set(wrong))) + 1
+            raise malformed(data, path, f"line {line:,} is not numbers separated by blanks")
+        if not text.endswith(b"\n"):
+            last = lines + text.count(b"\n") + 1
+            raise malformed(data, path, f"its last line, {last:,}, is cut")
+        found, of_lines = _numbers(text)
+        highest = max(highest, int(found.max(initial=-1)))
+        units[used : used + len(found)] = found
+        used, lines = used + len(found), lines + len(of_lines)
+        counts.append(of_lines)
+    return _Side(path, units, np.concatenate(counts), highest)
 
 
-def _parsed(data: DataFolder, path: Path, lines: list[bytes], before: int) -> _Lines:
-    text = b"".join(lines)
-    if text.translate(None, b"0123456789 \n"):
-        wrong = next(i for i, line in enumerate(lines) if line.translate(None, b"0123456789 \n"))
-        raise malformed(data, path, f"line {before + wrong + 1:,} is not numbers separated by blanks")
-    if not text.endswith(b"\n"):
-        raise malformed(data, path, f"its last line, {before + len(lines):,}, is cut")
+def _blocks(path: Path) -> Iterator[bytes]:
+    """The file's lines, some megabytes at a time."""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block if block.endswith(b"\n") else block + file.readline()
+
+
+def _numbers(text: bytes) -> tuple[Array, Array]:
+    """The numbers of some whole lines, int32 [units], and how many each line has, int32 [lines].
+
+    The last digits of all numbers are taken at once, then the last but one, and so on.
+    """
     letters = np.frombuffer(text, np.uint8)
-    breaks = np.flatnonzero(letters < ord("0"))
-    ended = np.cumsum(np.diff(breaks, prepend=-1) > 1)  # units up to each blank or line's end
-    counts = np.diff(ended[letters[breaks] == ord("\n")], prepend=0)
-    return _Lines(np.fromstring(text, np.int64, sep=" "), counts)
+    breaks = np.flatnonzero(letters < ord("0")).astype(np.int32)
+    widths = np.diff(breaks, prepend=np.int32(-1)) - 1  # 0 where two blanks or lines' ends are side by side
+    ended = np.cumsum(widths > 0, dtype=np.int32)
+    counts = np.diff(ended[letters[breaks] == ord("\n")], prepend=np.int32(0))
+    ends, widths = breaks[widths > 0], widths[widths > 0]
+    digits = letters - ord("0")
+    units = np.zeros(len(ends), np.int32)
+    for place_of in range(1, min(int(widths.max(initial=0)), DIGITS) + 1):
+        units += digits[ends - place_of] * (widths >= place_of) * np.int32(10 ** (place_of - 1))
+    units[widths > DIGITS] = np.iinfo(np.int32).max
+    return units, counts
