@@ -48,6 +48,48 @@ def test_what_is_found_fits_and_a_sixteenth_more_does_not(most: int, start: int)
         assert found.found % 8 == 0, "kernels are made for multiples of 8"
 
 
+def gpu(most: int, bytes_of: Callable[[int], int]) -> Callable[[int], Tried]:
+    def attempt(size: int) -> Tried:
+        fits = size <= most
+        peak = bytes_of(size) if fits else None
+        probe = BatchProbe(batch_size=size, fits=fits, device_bytes=peak, host_bytes=size, elapsed_s=1.0)
+        return Tried(probe) if fits else Tried(probe, "no more memory")
+
+    return attempt
+
+
+@pytest.mark.parametrize(("fixed", "each", "start"), [(0.6, 0.0844, 128), (0.9, 0.0804, 64), (20, 3.7, 8), (60, 9, 1)])
+@pytest.mark.parametrize("usable", [0.93, 0.96, 0.98, 1.0])
+def test_on_a_gpu_few_tries_are_needed_where_memory_grows_with_the_batch(
+    fixed: float, each: float, start: int, usable: float
+) -> None:
+    """As ResNet-152 and -50 do (GiB, of an H200's 139.8): sizes only doubled and halved took nine tries and more."""
+    room = 139.8
+    most = int((usable * room - fixed) / each)
+    found = search(gpu(most, lambda size: int((fixed + each * size) * 2**30)), start, int(room * 2**30))
+    assert found.found <= most < found.found + max(2, found.found // 16 + 1)
+    assert len(found.probes) <= 7
+
+
+@pytest.mark.parametrize("most", [1, 3, 31, 129, 1365, 65_537, 5_000_000])
+@pytest.mark.parametrize("start", [1, 128, 3000])
+@pytest.mark.parametrize("grows", ["not", "square", "less", "late"])
+def test_a_wrong_guess_of_memory_costs_tries_and_nothing_else(most: int, start: int, grows: str) -> None:
+    ways: dict[str, Callable[[int], int]] = {
+        "not": lambda size: 1000,
+        "square": lambda size: size * size,
+        "less": lambda size: 500 + size // 100,
+        "late": lambda size: 1000 + max(0, size - 1000) * 1000,
+    }
+    found = search(gpu(most, ways[grows]), start, 1_000_000)
+    assert len(found.probes) < TRIES
+    assert len({probe.batch_size for probe in found.probes}) == len(found.probes), "nothing is tried twice"
+    if most > MOST:
+        assert found.found == MOST
+    else:
+        assert found.found <= most < found.found + max(2, found.found // 16 + 1)
+
+
 def test_the_search_is_bounded() -> None:
     found = search(bounded(10 * MOST), 3)
     assert found.found == MOST

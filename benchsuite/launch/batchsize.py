@@ -26,6 +26,10 @@ MOST = 1 << 20
 TRIES = 28
 # What is not known to fit is found to within this part of what is.
 WITHIN = 16
+# Where the peaks of two tries lie on a line, the size that would take this share of a GPU's memory is tried, though not at
+# once one of so many times the largest that fits: what is small says little of what is large.
+GPU_SHARE = 0.97
+LEAP = 8
 # Where this share of the memory would be needed on a CPU, no larger batch is tried: the kernel would end others too.
 HOST_SHARE = 0.8
 # A batch whose warm-up takes longer than that is large enough.
@@ -62,8 +66,11 @@ def with_size(task: Task, size: int) -> Task:
     return msgspec.structs.replace(task, job=msgspec.structs.replace(task.job, params=params))
 
 
-def search(attempt: Callable[[int], Tried], start: int) -> BatchSearch:
-    """Double from `start` until a batch does not fit (halve until one does), then halve the gap.
+def search(attempt: Callable[[int], Tried], start: int, room_bytes: int | None = None) -> BatchSearch:
+    """The largest batch that fits, to within a sixteenth, from `start` on.
+
+    Sizes double until a batch does not fit (halve until one does), then the gap is halved. Where it is known which
+    memory of the device there is, two peaks tell what is tried next.
 
     Raises:
         SearchError: not even a batch of one fits, or it failed for another reason.
@@ -88,21 +95,49 @@ def search(attempt: Callable[[int], Tried], start: int) -> BatchSearch:
             break
         if low and high and high - low <= max(1, low // WITHIN):
             break
-        size = _next(low, high)
+        size = _next(low, high, _guess(probes, room_bytes))
     else:
         limit += f"; ended after {TRIES} tries"
     assert low  # that many halvings of a start below MOST end at 1
     return BatchSearch(found=low, limit=limit, probes=tuple(probes))
 
 
-def _next(low: int, high: int) -> int:
-    """The size to try after these: the largest known to fit and the smallest known not to, 0 where there is none."""
-    if not high:
-        return min(2 * low, MOST)
+def _guess(probes: Sequence[BatchProbe], room_bytes: int | None) -> int:
+    """The size at which memory would be used up, on the line through the two largest that fit; 0 if that is unknown."""
+    known = sorted((p.batch_size, p.device_bytes) for p in probes if p.fits and p.device_bytes)[-2:]
+    if room_bytes is None or len(known) < 2:
+        return 0
+    (small, less), (large, more) = known
+    if more <= less:
+        return 0
+    return int(large + (GPU_SHARE * room_bytes - more) * (large - small) / (more - less))
+
+
+def _next(low: int, high: int, guess: int) -> int:
+    """The size to try after these: the largest known to fit and the smallest known not to, 0 where there is none.
+
+    A guess of 0, or one that is far below what fits, is none.
+    """
     if not low:
         return high // 2
-    middle = (low + high) // 2
-    return middle // 8 * 8 if middle // 8 * 8 > low else middle  # kernels are made for multiples of 8
+    near = max(1, low // WITHIN)  # where so many more do not fit, `low` is what was looked for
+    if guess >= low - near:
+        size = max(_whole(guess, low), _whole(low + near, low))
+        if not high:
+            return min(size, LEAP * low, MOST)
+        if size < high:
+            return size
+        below = -(-high * WITHIN // (WITHIN + 1) // 8) * 8  # near enough below one that does not fit
+        if guess - 8 < high and low < below < high:
+            return below
+    elif not high:
+        return min(2 * low, MOST)
+    return _whole((low + high) // 2, low)
+
+
+def _whole(size: int, above: int) -> int:
+    """Kernels are made for multiples of 8: the next one below, if that is still above."""
+    return size // 8 * 8 if size // 8 * 8 > above else size
 
 
 class Sizes:
@@ -128,7 +163,9 @@ class Sizes:
         if found is None:
             place = _Place(self, tasks, first, data, asked_to_stop)
             default = entries.declared(first.job.model, first.job.entry).parameters[entries.BATCH_SIZE].default
-            found = search(place.attempt, default)
+            found = search(
+                place.attempt, default, min((gpu.memory_bytes or 0 for gpu in first.gpus), default=0) or None
+            )
             self._say(f"{name}: batch_size {found.found:,} is the largest that fits ({len(found.probes)} tries)")
         self._found[name] = found
         return found
