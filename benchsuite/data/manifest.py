@@ -67,15 +67,23 @@ def chunks(path: Path) -> Iterator[bytes]:
 
 
 def present(folder: Path) -> dict[str, int]:
-    """Path -> size of the files below a folder; hidden ones are not of the data set."""
+    """Path -> size of the files below a folder; hidden ones are not of the data set.
+
+    Raises:
+        OSError: a folder or a file cannot be read.
+    """
     found: dict[str, int] = {}
-    for root, folders, names in os.walk(folder):
-        folders[:] = [f for f in folders if not f.startswith(".")]
-        below = os.path.relpath(root, folder)
-        for name in names:
-            if not name.startswith("."):
-                path = name if below == "." else f"{below}/{name}"
-                found[path] = Path(root, name).stat().st_size
+    folders = [("", os.fspath(folder))]
+    while folders:
+        below, path = folders.pop()
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if not entry.is_dir():
+                    found[below + entry.name] = entry.stat().st_size
+                elif not entry.is_symlink():
+                    folders.append((f"{below}{entry.name}/", entry.path))
     return found
 
 

@@ -26,8 +26,8 @@ MOST = 1 << 20
 TRIES = 28
 # What is not known to fit is found to within this part of what is.
 WITHIN = 16
-# Where the peaks of two tries lie on a line, the size that would take this share of a GPU's memory is tried, though not at
-# once one of so many times the largest that fits: what is small says little of what is large.
+# The size is tried that would, by two peaks, take this share of a GPU's memory; though not at once one of so many times
+# the largest that fits: what is small says little of what is large.
 GPU_SHARE = 0.97
 LEAP = 8
 # Where this share of the memory would be needed on a CPU, no larger batch is tried: the kernel would end others too.

@@ -20,14 +20,15 @@ from benchsuite.models import Positive, Share
 from benchsuite.models.readers import images, place
 
 
-class Image(msgspec.Struct, frozen=True):
+# Of these there are hundreds of thousands, none in a cycle: the garbage collector would take longer than the parser.
+class Image(msgspec.Struct, frozen=True, gc=False):
     id: int
     file_name: str
     width: Positive
     height: Positive
 
 
-class Object(msgspec.Struct, frozen=True):
+class Object(msgspec.Struct, frozen=True, gc=False):
     """`bbox` is left, top, width and height in pixels; `iscrowd` says that it is of many objects at once."""
 
     image_id: int
@@ -106,7 +107,8 @@ def detections(
     names, objects = _indexed(known, file, share)
     if not names:
         raise ModelError(f"{file}: no image has an object; {images.remedy(share)}")
-    found = images.Images([folder / name for name in names], Detection(size, most), share, objects)
+    files = [f"{folder}/{name}" for name in names]  # paths would take long to hand to each worker
+    found = images.Images(files, Detection(size, most), share, objects)
     return images.batches(found, batch_size, workers, share)
 
 
