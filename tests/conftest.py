@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta, timezone
@@ -33,6 +34,14 @@ from benchsuite.tasks import Gpu, Job, Placement, Plan, Task
 # A job in the background of a shell ignores Ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without torch, files of which every test needs it are not even imported: to import torch takes seconds."""
+    if config.option.markexpr != "not torch" or collection_path.suffix != ".py":
+        return None
+    whole = re.search(r"^pytestmark = [^()]*?pytest\.mark\.torch\b", collection_path.read_text("utf-8"), re.MULTILINE)
+    return True if whole else None
 
 
 def make_gpu(index: int = 0, name: str = "NVIDIA Test") -> Gpu:
