@@ -163,9 +163,8 @@ class Sizes:
         if found is None:
             place = _Place(self, tasks, first, data, asked_to_stop)
             default = entries.declared(first.job.model, first.job.entry).parameters[entries.BATCH_SIZE].default
-            found = search(
-                place.attempt, default, min((gpu.memory_bytes or 0 for gpu in first.gpus), default=0) or None
-            )
+            room_bytes = min((gpu.memory_bytes or 0 for gpu in first.gpus), default=0) or None
+            found = search(place.attempt, default, room_bytes)
             self._say(f"{name}: batch_size {found.found:,} is the largest that fits ({len(found.probes)} tries)")
         self._found[name] = found
         return found

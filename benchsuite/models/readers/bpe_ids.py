@@ -153,6 +153,6 @@ def _numbers(text: bytes) -> tuple[Array, Array]:
     digits = letters - ord("0")
     units = np.zeros(len(ends), np.int32)
     for place_of in range(1, min(int(widths.max(initial=0)), DIGITS) + 1):
-        units += digits[ends - place_of] * (widths >= place_of) * np.int32(10 ** (place_of - 1))
+        units += np.multiply(digits[ends - place_of] * (widths >= place_of), 10 ** (place_of - 1), dtype=np.int32)
     units[widths > DIGITS] = np.iinfo(np.int32).max
     return units, counts
