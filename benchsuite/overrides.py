@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from benchsuite import entries
 from benchsuite.errors import ProfileError, nearest
 from benchsuite.tasks import Job
 
 _FIXED = ("name", "model", "entry", "params")
 _FIELDS = tuple(f for f in Job.__struct_fields__ if f not in _FIXED)
+_BOOLEAN = ("compile", *(field.name for field in msgspec.structs.fields(Job) if field.type is bool))
 _NUMBERS = ("max_count", "max_steps", "min_time_s", "max_time_s", "timeout_s")
 
 
@@ -78,7 +81,7 @@ class Overrides:
         if name not in known:
             where = f"{at}: after --: '--{name.replace('_', '-')}' is neither a job field nor a parameter"
             raise ProfileError(f"{where} of model '{model.name}'{nearest(name, known)}")
-        kind: Any = bool if name == "compile" else str
+        kind: Any = bool if name in _BOOLEAN else str
         if name in _FIELDS:
             kind = float if name in _NUMBERS or (text or "")[:1] in ("[", "{") else kind
         else:

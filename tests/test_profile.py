@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchsuite import files, profile
 from benchsuite.errors import BenchError, ProfileError
 from benchsuite.overrides import Overrides
+from benchsuite.tasks import Job
 
 
 def write(path: Path, content: Any) -> str:
@@ -264,6 +266,49 @@ def test_a_folder_does_not_hide_a_shipped_profile(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "smoke").mkdir()
     assert profile.load("smoke").official
+
+
+CHANGES = {
+    "placement": "cpu",
+    "parallel": "{dp: 1}",
+    "max_count": "5",
+    "max_steps": "5",
+    "min_time_s": "1.5",
+    "max_time_s": "45",
+    "timeout_s": "60",
+    "loss_band": "[0, 5]",
+    "precision": "bf16",
+    "compile": "aot_eager",
+    "channels_last": "true",
+    "data": "mnist",
+    "page_cache": "cold",
+    "prepare": "true",
+    "env": "{A: b}",
+    "tenant": "machine",
+    "tags": "[a]",
+}
+
+
+def test_every_field_of_a_job_can_be_changed_on_the_command_line() -> None:
+    assert set(CHANGES) == {field.name for field in msgspec.structs.fields(Job)} - {"name", "model", "entry", "params"}
+    (plain,) = profile.load("smoke", only=["vae"]).jobs
+    for name, text in CHANGES.items():
+        of_a_data_set = ["--data", "mnist"] if name == "page_cache" else []
+        changes = Overrides.parse([f"--{name.replace('_', '-')}", text, *of_a_data_set])
+        (job,) = profile.load("smoke", only=["vae"], overrides=changes).jobs
+        if name not in ("placement", "parallel"):
+            assert getattr(job, name) != getattr(plain, name), name
+
+
+@pytest.mark.parametrize("value", [["--channels-last"], ["--channels-last", "true"], ["--channels-last=true"]])
+def test_a_boolean_field_is_a_flag_or_has_a_value(value: list[str]) -> None:
+    (job,) = profile.load("smoke", only=["convnet"], overrides=Overrides.parse(value)).jobs
+    assert job.channels_last
+    for other in (["--no-channels-last"], ["--channels-last", "false"]):
+        (job,) = profile.load("smoke", only=["convnet"], overrides=Overrides.parse([*value, *other])).jobs
+        assert not job.channels_last
+    with pytest.raises(ProfileError, match="field 'channels_last': expected bool"):
+        profile.load("smoke", only=["convnet"], overrides=Overrides.parse(["--channels-last", "maybe"]))
 
 
 @pytest.mark.parametrize("value", [["--compile"], ["--compile", "true"], ["--compile=default"]])
