@@ -15,6 +15,7 @@ from benchsuite.tasks import Job
 _FIXED = ("name", "model", "entry", "params")
 _FIELDS = tuple(f for f in Job.__struct_fields__ if f not in _FIXED)
 _BOOLEAN = ("compile", *(field.name for field in msgspec.structs.fields(Job) if field.type is bool))
+_LISTS = ("loss_band", "tags")  # `0,20` stands for `[0, 20]`, as with parameters
 _NUMBERS = ("max_count", "max_steps", "min_time_s", "max_time_s", "timeout_s")
 
 
@@ -81,6 +82,8 @@ class Overrides:
         if name not in known:
             where = f"{at}: after --: '--{name.replace('_', '-')}' is neither a job field nor a parameter"
             raise ProfileError(f"{where} of model '{model.name}'{nearest(name, known)}")
+        if name in _LISTS and text and not text.startswith("["):
+            text = f"[{text}]"
         kind: Any = bool if name in _BOOLEAN else str
         if name in _FIELDS:
             kind = float if name in _NUMBERS or (text or "")[:1] in ("[", "{") else kind

@@ -276,7 +276,7 @@ CHANGES = {
     "min_time_s": "1.5",
     "max_time_s": "45",
     "timeout_s": "60",
-    "loss_band": "[0, 5]",
+    "loss_band": "0,5",
     "precision": "bf16",
     "compile": "aot_eager",
     "channels_last": "true",
@@ -285,7 +285,7 @@ CHANGES = {
     "prepare": "true",
     "env": "{A: b}",
     "tenant": "machine",
-    "tags": "[a]",
+    "tags": "a,b",
 }
 
 
@@ -298,6 +298,7 @@ def test_every_field_of_a_job_can_be_changed_on_the_command_line() -> None:
         (job,) = profile.load("smoke", only=["vae"], overrides=changes).jobs
         if name not in ("placement", "parallel"):
             assert getattr(job, name) != getattr(plain, name), name
+    assert job.tags == ("a", "b")
 
 
 @pytest.mark.parametrize("value", [["--channels-last"], ["--channels-last", "true"], ["--channels-last=true"]])
