@@ -14,7 +14,6 @@ the noisiest job's 95 % interval covers 88 to 93 %.
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,6 +117,7 @@ def _family(samples: Sequence[tuple[Sequence[float], Sequence[float]]], m: float
     differs = holm(2 * _tail(np.abs(difference), error, df))
     same = holm(np.minimum(1, 2 * _tail(m - np.abs(difference), error, df)))
     half = stdtrit(df, (1 + _CONFIDENCE) / 2) * error
+    decides = _decides(here, base, m, len(samples))
     verdicts = []
     for i, d in enumerate(difference.tolist()):
         word: Word = "AMBIGUOUS"
@@ -132,7 +132,7 @@ def _family(samples: Sequence[tuple[Sequence[float], Sequence[float]]], m: float
                 high=_exp(d + half[i]),
                 df=float(df[i]),
                 repeats=(int(here.n[i]), int(base.n[i])),
-                decides=_decides(i, here, base, m, len(samples)) if word == "AMBIGUOUS" else None,
+                decides=decides[i] if word == "AMBIGUOUS" else None,
             )
         )
     return verdicts
@@ -220,21 +220,18 @@ def holm(p: Floats) -> Floats:
     return adjusted
 
 
-def _decides(i: int, here: _Side, base: _Side, m: float, family: int) -> int | None:
+def _decides(here: _Side, base: _Side, m: float, family: int) -> list[int | None]:
     """Repeats on both sides after which the interval, at the family's first level, decides if nothing else changes."""
-    d = abs(float(here.means[i] - base.means[i]))
-    sides = [(float(s.variances[i]), float(s.df[i] - s.n[i])) for s in (here, base)]
+    d = np.abs(here.means - base.means)
     level = 1 - FAMILY_ERROR / family / 2
-
-    def decided(n: int) -> bool:
-        variances = [np.array([v / n]) for v, _ in sides]
-        error, df = _welch(*variances, *(np.array([n + more]) for _, more in sides))
-        return bool(stdtrit(df, level)[0] * error[0] < max(d, m - d))
-
     # The interval narrows with every repeat, so that the first decided one can be bisected for.
-    first = int(min(here.n[i], base.n[i])) + 1
-    n = bisect.bisect_left(range(first, MOST_REPEATS + 1), True, key=decided) + first
-    return n if n <= MOST_REPEATS else None
+    low, high = np.minimum(here.n, base.n) + 1, np.full(len(d), MOST_REPEATS + 1.0)
+    while (low < high).any():
+        n = (low + high) // 2
+        error, df = _welch(here.variances / n, base.variances / n, n + here.df - here.n, n + base.df - base.n)
+        decided = stdtrit(df, level) * error < np.maximum(d, m - d)
+        low, high = np.where(decided, low, n + 1), np.where(decided, n, high)
+    return [int(n) if n <= MOST_REPEATS else None for n in low.tolist()]
 
 
 def _exp(log: float) -> float | None:
