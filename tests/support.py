@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import io
 import json
 import os
 import signal
@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from benchsuite import cli
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
 from benchsuite.launch.interrupt import Interrupt
@@ -28,8 +30,6 @@ from benchsuite.records import Code, ProfileUsed, Result, Run
 from benchsuite.rundir import RunDir, make_folder, results
 from benchsuite.tasks import Job, Placement, Plan, Task
 
-# Without importing torch, which takes seconds: for tests whose child processes need it.
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="a child process needs torch")
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -56,6 +56,18 @@ def benchsuite(
         timeout=timeout,
         check=False,
     )
+
+
+def in_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The same without a process of its own: for what only reads and starts nothing."""
+    out, err, before = io.StringIO(), io.StringIO(), Path.cwd()
+    os.chdir(cwd)
+    try:
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+    finally:
+        os.chdir(before)
+    return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def write_profile(path: Path, **jobs: dict[str, Any]) -> Path:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import benchsuite, one_line_error, read_results, write_profile
+from support import benchsuite, in_process, one_line_error, read_results, write_profile
 
 from benchsuite.data import cache, store
 
@@ -38,7 +38,7 @@ def test_what_was_read_is_in_the_result_and_in_the_report(tmp_path: Path, root: 
     assert first.items == first.steps * size, "the worker read the file itself"
     assert found["b"].data is not None
     assert found["b"].data.version is None
-    report = benchsuite("report", "out", cwd=tmp_path).stdout
+    report = in_process("report", "out", cwd=tmp_path).stdout
     told = " ".join(report.split())
     assert "time_series 1 (synthetic small, page cache " in told
     assert "generated in memory" in told
@@ -115,7 +115,7 @@ def test_the_page_cache_is_as_asked(asked: str, low: float, high: float, tmp_pat
     assert data.page_cache == asked
     assert data.cached is not None
     assert low <= data.cached <= high
-    report = benchsuite("report", "again" if asked == "cold" else "out", cwd=tmp_path).stdout
+    report = in_process("report", "again" if asked == "cold" else "out", cwd=tmp_path).stdout
     assert f"page cache {asked}" in " ".join(report.split())
 
 

@@ -180,6 +180,7 @@ def test_data_sets_are_found_ready_missing_or_damaged_with_the_command_for_each(
     assert damaged.remedy == f"benchsuite prepare mnist -d '{folder}' --synthetic --size small"
 
 
+@pytest.mark.torch
 def test_the_command_says_each_finding_and_its_remedy(tmp_path: Path) -> None:
     told = benchsuite("doctor", cwd=tmp_path)
     listed = benchsuite("doctor", "--json", cwd=tmp_path)

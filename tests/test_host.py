@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PROGRAMS, benchsuite, environ, needs_torch
+from support import PROGRAMS, benchsuite, environ
 
 from benchsuite.host import machine
 
@@ -75,7 +75,7 @@ def test_a_lost_card_harms_no_other_and_is_said(fault: dict[str, Any]) -> None:
     assert "GPU 0 does not answer" in found["gpu_note"]
 
 
-@needs_torch
+@pytest.mark.torch
 def test_a_dry_run_names_cards_by_uuid_in_the_users_order(tmp_path: Path) -> None:
     env = with_nvml({"devices": [card(0), card(1), card(2)]}, CUDA_VISIBLE_DEVICES="2,0")
     done = benchsuite("jobs", "standard", "--name", "vae", "--dry-run", cwd=tmp_path, env=env)
@@ -88,7 +88,7 @@ def test_a_dry_run_names_cards_by_uuid_in_the_users_order(tmp_path: Path) -> Non
     assert "vae.J0.1: job vae, repeat 0, on GPU 1 (Card, GPU-00)" in done.stdout
 
 
-@needs_torch
+@pytest.mark.torch
 def test_a_rerun_finds_its_card_by_uuid_else_takes_the_same_index_and_says_so(tmp_path: Path) -> None:
     two = with_nvml({"devices": [card(0), card(1)]})
     first = benchsuite("run", "faults:build", "-o", "r.json", "--", "--max-count", "1", cwd=tmp_path, env=two)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from conftest import make_gpu
-from support import benchsuite, environ, needs_torch, one_line_error, write_profile
+from support import benchsuite, environ, one_line_error, write_profile
 
 from benchsuite import profile
 from benchsuite.errors import UsageError
@@ -206,7 +206,7 @@ def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> N
     assert (tmp_path / "prepared").read_text() == "$HOME\n$HOME\n"
 
 
-@needs_torch
+@pytest.mark.torch
 def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
     done = benchsuite("jobs", "smoke", "--dry-run", "--repeat", "2", cwd=tmp_path)
     assert done.returncode == 0

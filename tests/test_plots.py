@@ -12,7 +12,7 @@ import pytest
 from conftest import keep_run, make_result, make_task
 from outputs import call, sample
 from scipy import stats
-from support import benchsuite, one_line_error
+from support import in_process, one_line_error
 
 from benchsuite.records import Measurement
 from benchsuite.report import plots
@@ -57,7 +57,7 @@ def test_efficiency_is_the_rate_of_a_gpu_against_that_of_one_alone(tmp_path: Pat
     assert (two.low, two.high) == (pytest.approx(0.9), pytest.approx(0.9)), "the repeats agree on the ratio exactly"
     assert four is not None
     assert four.low < 0.75 < four.high
-    report = benchsuite("report", str(run), cwd=tmp_path).stdout
+    report = in_process("report", str(run), cwd=tmp_path).stdout
     assert "Scaling" in report
     assert "90.0 to 90.0" in report
 
@@ -161,7 +161,7 @@ def test_a_kind_without_what_it_needs_is_one_line(asked: list[str], parts: list[
     keep_run(tmp_path / "run", [make_result()])
     keep_run(tmp_path / "other", [make_result("elsewhere")])
     write_summary(tmp_path / "s.json", summary_of(tmp_path / "run"))
-    one_line_error(benchsuite("plot", "s.json", *asked, cwd=tmp_path), *parts)
+    one_line_error(in_process("plot", "s.json", *asked, cwd=tmp_path), *parts)
 
 
 def test_what_a_folder_lacks_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -178,9 +178,9 @@ def test_what_a_folder_lacks_is_one_line(capsys: pytest.CaptureFixture[str], tmp
 
 def test_bad_use_of_plot_is_one_line(tmp_path: Path) -> None:
     run = keep_progression(tmp_path / "run", {1: [100.0]})
-    one_line_error(benchsuite("plot", str(run), "--kind", "scalng", cwd=tmp_path), "scalng", "scaling")
-    one_line_error(benchsuite("plot", str(run), "--kind", "scaling", "-o", "x.jpg", cwd=tmp_path), "x.jpg", ".png")
+    one_line_error(in_process("plot", str(run), "--kind", "scalng", cwd=tmp_path), "scalng", "scaling")
+    one_line_error(in_process("plot", str(run), "--kind", "scaling", "-o", "x.jpg", cwd=tmp_path), "x.jpg", ".png")
     keep_run(tmp_path / "other", [make_result()])
-    nothing = benchsuite("plot", "other", "--kind", "scaling", cwd=tmp_path)
+    nothing = in_process("plot", "other", "--kind", "scaling", cwd=tmp_path)
     one_line_error(nothing, "no job with placement gpu_progression has a figure")
     assert not (tmp_path / "scaling.png").exists()

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from conftest import keep_results, keep_run, make_result, make_task
 from outputs import call
-from support import benchsuite, one_line_error
+from support import in_process, one_line_error
 
 from benchsuite.report.flat import job_rows, to_csv, to_json
 from benchsuite.report.render import Report
@@ -159,7 +159,7 @@ def test_each_goes_to_its_file_and_the_text_is_still_printed(
 )
 def test_bad_places_are_one_line(options: list[str], parts: list[str], tmp_path: Path) -> None:
     keep_run(tmp_path / "run", [make_result()])
-    done = benchsuite("report", "run", *options, cwd=tmp_path)
+    done = in_process("report", "run", *options, cwd=tmp_path)
     one_line_error(done, *parts)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from conftest import keep_run, make_gpu, make_result, make_run, make_task
-from support import benchsuite, command, environ, one_line_error, wait_for, write_profile
+from support import benchsuite, command, environ, in_process, one_line_error, wait_for, write_profile
 
 from benchsuite import manifest
 from benchsuite.records import Code, DataUsed, PrecisionCheck, ProfileUsed, Result, Stream, Tenant
@@ -333,16 +333,16 @@ def test_a_run_in_progress_is_said(run: Path) -> None:
 
 
 def test_exit_status_and_text(run: Path) -> None:
-    plain = benchsuite("verify", "out", cwd=run.parent)
+    plain = in_process("verify", "out", cwd=run.parent)
     assert (plain.returncode, plain.stderr) == (0, "")
     assert "BAD" not in plain.stdout
     assert "ok    manifest" in plain.stdout
     assert "note  repeats" in plain.stdout
-    strict = benchsuite("verify", "out", "--strict", cwd=run.parent)
+    strict = in_process("verify", "out", "--strict", cwd=run.parent)
     assert strict.returncode == 1
     assert "BAD   repeats" in strict.stdout
     in_result(faster)(run)
-    told = benchsuite("verify", "out", "--json", cwd=run.parent)
+    told = in_process("verify", "out", "--json", cwd=run.parent)
     found = json.loads(told.stdout)
     assert told.returncode == 0, "only --strict judges"
     assert {f["about"] for f in found["findings"] if f["bad"]} == {"manifest", "events"}
@@ -354,7 +354,7 @@ def test_names_that_are_no_text_do_no_harm(run: Path) -> None:
     (run / os.fsdecode(b"p.\xff.json")).write_text("{}")
     (run / "p.\x1b[2J.json").write_text("{}")
     for option in ("--all", "--json"):
-        done = benchsuite("verify", "out", option, cwd=run.parent)
+        done = in_process("verify", "out", option, cwd=run.parent)
         assert (done.returncode, done.stderr) == (0, "")
         assert "\x1b" not in done.stdout
         assert "not a result of benchsuite" in done.stdout
@@ -363,9 +363,9 @@ def test_names_that_are_no_text_do_no_harm(run: Path) -> None:
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.json").write_text("{}")
-    one_line_error(benchsuite("verify", "nowhere", cwd=tmp_path), "nowhere", "no such folder")
-    one_line_error(benchsuite("verify", "empty", cwd=tmp_path), "empty", "no results in this folder")
-    one_line_error(benchsuite("verify", "file.json", cwd=tmp_path), "file.json", "name the folder")
+    one_line_error(in_process("verify", "nowhere", cwd=tmp_path), "nowhere", "no such folder")
+    one_line_error(in_process("verify", "empty", cwd=tmp_path), "empty", "no results in this folder")
+    one_line_error(in_process("verify", "file.json", cwd=tmp_path), "file.json", "name the folder")
 
 
 # --- demands ----------------------------------------------------------------------------------------------------------

@@ -32,8 +32,9 @@ def build(params: Params) -> Workload:
         raise MemoryError
 
     def batches(share: Share) -> Iterator[bytearray]:
+        batch = bytearray(b"\1") * (params.batch_size << 20)
         while True:
             time.sleep(0.002)
-            yield bytearray(b"\1") * (params.batch_size << 20)
+            yield batch
 
     return Workload(unit="mebibyte", batches=batches, items=lambda batch: len(batch) >> 20)
