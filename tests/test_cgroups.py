@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_cgroups import V2_LINE, own_ground, tree, v1_line
+from support import wait_for
 
 from benchsuite.host import cgroups
 from benchsuite.host.cgroupfs import started_ticks
@@ -200,6 +201,22 @@ def test_killing_a_group_ends_a_grandchild_in_a_session_of_its_own(group: Group)
     assert group.pids() == []
     assert all(started_ticks(pid) is None for pid in pids)
     assert group.remove()
+
+
+def test_a_group_that_another_removes_meanwhile_is_empty(tmp_path: Path) -> None:
+    """As where two runs that start sweep what a third one left: folders vanish while they are gone through."""
+    group = Group({"memory": Place(1, tmp_path / "run", tmp_path)})
+    code = (
+        "import pathlib, sys\n"
+        "probe = pathlib.Path(sys.argv[1]) / 'run/probe'\n"
+        "while True: probe.mkdir(parents=True); probe.rmdir(); probe.parent.rmdir()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as other:
+        try:
+            wait_for(group.folders()[0].exists)
+            assert [group.pids() for _ in range(3000)] == [[]] * 3000
+        finally:
+            other.kill()
 
 
 @pytest.mark.parametrize("without", [(), (UNIFIED,), (UNIFIED, "freezer")], ids=["all", "freezer", "signals only"])

@@ -198,8 +198,9 @@ class Group:
         """The living processes in it and in groups below it; 0 stands for one that cannot be seen from here."""
         found: set[int] = set()
         for folder in self.folders():
-            for file in [folder / "cgroup.procs", *folder.glob("*/**/cgroup.procs")]:
-                found |= {int(pid) for pid in (cgroupfs.read(file) or "").split()}
+            # Another run may be removing the same group of a dead one: unlike glob, walk passes over what is gone.
+            for place, _, _ in os.walk(folder):
+                found |= {int(pid) for pid in (cgroupfs.read(Path(place) / "cgroup.procs") or "").split()}
         return sorted(pid for pid in found if pid == 0 or cgroupfs.started_ticks(pid) is not None)
 
     def kill(self, limit_s: float = KILL_LIMIT_S) -> bool:
