@@ -445,7 +445,7 @@ def places(ground: Mapping[str, Place]) -> str:
 
 
 def swept_of(*names: str) -> list[str]:
-    """What a run that starts says it ended of these; in version 2 it also ends what other tests left beside `ground`."""
+    """What a run that starts says it ended of these; in version 2 it also ends what other tests left beside."""
     return [line for line in Fencing.choose("none", require=False, largest=1).swept if line.startswith(names)]
 
 
