@@ -91,6 +91,13 @@ def test_another_workload_is_named() -> None:
     assert [row.unknown for row in against(here, base).jobs] == [None, None, "this run"]
 
 
+def test_tasks_that_train_different_things_under_one_name_compare_with_nothing() -> None:
+    mixed = run(job("a", 1, workload="1", unlike=("compile none -> default",)))
+    for here, base in ((mixed, run(job("a", 1, workload="1"))), (run(job("a", 1, workload="1")), mixed)):
+        (row,) = against(here, base).jobs
+        assert (row.same_workload, row.ratio, row.fields) == (False, None, ("compile none -> default",))
+
+
 def test_another_workload_leaves_both_scores_and_has_no_ratio() -> None:
     here = run(job("a", 100, workload="1"), job("b", 400, workload="2"))
     found = against(here, run(job("a", 50, workload="1"), job("b", 1, workload="3")))

@@ -180,9 +180,19 @@ def test_absurd_counts_do_not_stop_the_report(tmp_path: Path, items: int) -> Non
     assert found.value is None or found.value < 100
 
 
-def test_without_a_plan_equal_attempts_are_different_tasks(tmp_path: Path) -> None:
-    keep_results(tmp_path, [make_result(), make_result(), make_result(host="hostB")])
-    assert len(load(tmp_path).rows) == 3
+def test_without_a_plan_equal_attempts_are_of_different_repeats(tmp_path: Path) -> None:
+    """As of `benchsuite run` three times into one folder: not one wave of three tasks, whose rates would add up."""
+    again = [make_result(rates=[rate] * 30, origin_s=at) for rate, at in ((100, 0), (102, 100), (104, 200))]
+    keep_results(tmp_path, [*again, make_result(repeat=1), make_result(host="hostB")])
+    assert [(row.task.job.name, row.task.repeat) for row in load(tmp_path).rows] == [
+        ("vae", r) for r in (0, 0, 1, 2, 4)
+    ]
+    keep_results(tmp_path / "one", again)
+    summary = summarise(load(tmp_path / "one"))
+    found = score(summary, weigh(Weights(), summary))
+    assert found.machine == found.value
+    assert summary.jobs[0].interval is not None
+    assert summary.overlap is None
 
 
 def test_results_outside_the_plan_are_not_counted(tmp_path: Path) -> None:

@@ -326,7 +326,9 @@ def test_a_machine_score_only_where_there_is_something_to_add_up(
     tmp_path: Path, gpus: tuple[int | None, ...], tasks: int, told: str | None
 ) -> None:
     """On the CPU two results of one wave are copies."""
-    keep_results(tmp_path, [make_result(gpu=gpu) for gpu in gpus])
+    made = [(gpu, make_task(gpu=gpu)) for gpu in gpus]
+    copies = [(gpu, msgspec.structs.replace(task, id=f"{task.id}.{i}", copy=i)) for i, (gpu, task) in enumerate(made)]
+    keep_results(tmp_path, [make_result(gpu=gpu, task=task) for gpu, task in copies])
     text = text_of(summarise(load(tmp_path)))
     if told is None:
         assert "Machine score" not in text

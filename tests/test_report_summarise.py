@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import keep_results, keep_run, make_result, make_run, make_task
+from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.records import DataUsed, Measurement, Result, Slice, Tenant
@@ -184,6 +184,19 @@ def test_workload_is_what_is_trained() -> None:
     changes = ({"params": {"a": 2, "b": 2.0}}, {"precision": "bf16"}, {"compile": "default"}, {"data": "d"})
     for change in changes:
         assert workload(msgspec.structs.replace(job, **change)) != workload(job)
+
+
+def test_tasks_of_one_name_that_train_different_things_are_said(tmp_path: Path, call: Call) -> None:
+    """As of variants run into one folder. What changes no figure of it, as a time limit does, is not named."""
+    one = make_task()
+    job = msgspec.structs.replace(one.job, channels_last=True, max_time_s=99.0, params={"batch_size": 64})
+    other = msgspec.structs.replace(one, job=job)
+    keep_results(tmp_path, [make_result(task=one), make_result(task=other), make_result(task=other)])
+    assert summary_of(tmp_path).jobs[0].unlike == ("channels_last false -> true", "params.batch_size none -> 64")
+    _, out, _ = call("report", tmp_path)
+    assert "vae (channels_last false -> true; params.batch_size none -> 64): a mean over different work" in out
+    keep_results(tmp_path / "alike", [make_result(task=other), make_result(task=other)])
+    assert summary_of(tmp_path / "alike").jobs[0].unlike == ()
 
 
 def test_a_summary_survives_its_file(tmp_path: Path) -> None:

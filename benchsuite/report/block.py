@@ -83,6 +83,14 @@ def _verdicts(summary: Summary, score: Score) -> Iterator[Line]:
     rate.append(f"   {score.verdict}", style=f"bold {_VERDICTS[score.verdict]}")
     yield "Failure rate", rate.append(f"   {_failures(score)}", style="not bold")
     yield from _reservations(score)
+    unlike = [
+        f"{job.name} ({'; '.join(one_line(change, 80) for change in job.unlike)})" for job in summary.jobs if job.unlike
+    ]
+    if unlike:
+        yield (
+            "Unlike tasks",
+            Text(f"{', '.join(unlike)}: a mean over different work; report them apart", style="yellow"),
+        )
 
 
 def _priced(score: Score, price: float | None) -> Iterator[Line]:

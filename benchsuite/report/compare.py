@@ -206,13 +206,15 @@ def _job_ratio(job: JobSummary, base: JobSummary, same_profile: bool, unlike: bo
         verdict=Verdict(None),
         unknown=" and ".join(unknown) or None,
         excluded=base.excluded or job.excluded,
-        fields=workload_fields(job, base) if same is False else (),
+        fields=job.unlike or base.unlike or workload_fields(job, base) if same is False else (),
         forced=unlike and same is False,
     )
 
 
 def _same_workload(job: JobSummary, base: JobSummary, same_profile: bool) -> bool | None:
-    """None where only the profile and the job's name speak for it."""
+    """None where only the profile and the job's name speak for it. Tasks unlike each other are like no other."""
+    if job.unlike or base.unlike:
+        return False
     if job.workload and base.workload:
         return job.workload == base.workload
     return None if same_profile else False

@@ -11,12 +11,10 @@ from typing import Any
 import msgspec
 
 from benchsuite.records import DataUsed, Machine
-from benchsuite.report.setting import cache_state
+from benchsuite.report.setting import TRAINED, cache_state
 from benchsuite.report.summary import JobSummary, Summary
 from benchsuite.tasks import Gpu
 
-# What `summarise.workload` hashes: where one of these differs, something else is trained.
-_WORKLOAD = ("model", "entry", "params", "precision", "compile", "channels_last", "data", "page_cache")
 _NONE = "none"
 
 
@@ -55,7 +53,12 @@ def workload_fields(job: JobSummary, base: JobSummary) -> tuple[str, ...]:
     """The fields, old -> new, that make two jobs train different things; none where a side does not keep its fields."""
     if not (job.settings and base.settings):
         return ()
-    here, there = ({f: s.settings[f] for f in _WORKLOAD if f in s.settings} for s in (job, base))
+    return trained_changes(job.settings, base.settings)
+
+
+def trained_changes(settings: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields, old -> new, in which two jobs' settings say that they train different things."""
+    here, there = ({f: s[f] for f in TRAINED if f in s} for s in (settings, base))
     return tuple(f"{what} {old} -> {new}" for what, old, new in _unequal(_flat(here), _flat(there)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -202,8 +202,8 @@ def _why_lost(end: Attempt, bad: dict[Path, str]) -> str:
     return f"its result {name} is missing" if name else "ended without a result"
 
 
-def _found_rows(found: Iterable[tuple[Path, Result]]) -> list[Row]:
-    """Without a plan: one row a task, by host and id; the same attempt twice is two tasks (of two runs)."""
+def _found_rows(found: Sequence[tuple[Path, Result]]) -> list[Row]:
+    """Without a plan: one row a task, by host and id. The same attempt twice is of two runs, and so of two repeats."""
     attempts: dict[tuple[str, str, int], dict[int, Row]] = {}
     for file, result in found:
         host, task, attempt = result.identity.host, result.task.id, result.identity.attempt
@@ -211,10 +211,13 @@ def _found_rows(found: Iterable[tuple[Path, Result]]) -> list[Row]:
         while attempt in attempts.setdefault((host, task, nth), {}):
             nth += 1
         attempts[host, task, nth][attempt] = _row(file, result)
+    repeats = max((result.task.repeat for _, result in found), default=0) + 1
     rows = []
-    for of_task in attempts.values():
+    for (_, _, nth), of_task in attempts.items():
         in_order = [of_task[attempt] for attempt in sorted(of_task)]
-        rows.append(next((row for row in in_order if row.status != "interrupted"), in_order[-1]))
+        row = next((row for row in in_order if row.status != "interrupted"), in_order[-1])
+        later = msgspec.structs.replace(row.task, repeat=row.task.repeat + nth * repeats) if nth else row.task
+        rows.append(replace(row, task=later))
     return sorted(rows, key=lambda row: (row.task.job.name, row.task.ranks, row.task.repeat))
 
 

@@ -18,6 +18,9 @@ COLD, WARM = 0.05, 0.95
 # `name` is the job's own; the others change nothing that is measured, or may hold what a summary must not spread.
 _LEFT_OUT = ("name", "tags", "loss_band", "prepare", "env")
 
+# The fields that say what a job trains: where one differs, something else is measured.
+TRAINED = ("model", "entry", "params", "precision", "compile", "channels_last", "data", "page_cache")
+
 Span: TypeAlias = "tuple[float, float]"
 
 

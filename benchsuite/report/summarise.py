@@ -16,8 +16,9 @@ from scipy.special import stdtrit
 
 from benchsuite.records import Code, Result
 from benchsuite.report import milarun, milarun_results
+from benchsuite.report.differences import trained_changes
 from benchsuite.report.load import INSUFFICIENT, OPEN, Loaded, Row, load
-from benchsuite.report.setting import data, data_used, fence, overlap, settings, tally, unit
+from benchsuite.report.setting import TRAINED, data, data_used, fence, overlap, settings, tally, unit
 from benchsuite.report.summary import (
     BadFile,
     Interval,
@@ -145,6 +146,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         perf_unthrottled=job_unthrottled(rows, ((t.perf_unthrottled, t.unthrottled_reason) for t in tasks)),
         use=job_use(rows, [task.use for task in tasks]),
         workload=tasks[0].workload,
+        unlike=_unlike(rows, tasks),
         settings=settings(_asked(rows[0]), rows[0]),
         data_used=data_used(rows),
         batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
@@ -152,6 +154,15 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         repeats=repeats,
         tasks=tasks,
     )
+
+
+def _unlike(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> tuple[str, ...]:
+    """How tasks of one name differ in what they train; nothing where all train the same, as those of a plan do."""
+    found: dict[str, None] = {}
+    for row, task in zip(rows, tasks, strict=True):
+        if task.workload != tasks[0].workload:
+            found |= dict.fromkeys(trained_changes(settings(_asked(row), row), settings(_asked(rows[0]), rows[0])))
+    return tuple(found)
 
 
 def _group(rows: Sequence[Row]) -> dict[str, Any]:
@@ -228,15 +239,8 @@ def _asked(row: Row) -> Job:
 
 def workload(job: Job) -> str:
     """SHA-256 of what a job trains, as canonical JSON: equal where, and only where, throughputs may be compared."""
-    what = {"model": job.model, "entry": job.entry, "params": job.params}
-    how = {
-        "precision": job.precision,
-        "compile": job.compile,
-        "channels_last": job.channels_last,
-        "data": job.data,
-        "page_cache": job.page_cache,
-    }
-    text = json.dumps(msgspec.to_builtins({**what, **how}), sort_keys=True, separators=(",", ":"))
+    what = {field: getattr(job, field) for field in TRAINED}
+    text = json.dumps(msgspec.to_builtins(what), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

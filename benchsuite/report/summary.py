@@ -163,7 +163,8 @@ class JobSummary(Record, frozen=True, kw_only=True):
     `peak_memory_bytes` is a device's, the largest of all tasks; `gpus` only where no tasks are kept.
     `perf_unthrottled`: as perf, of each task that was slowed by heat or hardware only the slices without; null where
     none was slowed, or where one has no such figure.
-    `settings` is what was asked, by field, `data_used` what its tasks read: they say how two runs differ.
+    `settings` is what was asked, by field, `data_used` what its tasks read: they say how two runs differ. `unlike`: how
+    tasks differ from the first in what they train, old -> new, so that the figures are of unlike work.
     """
 
     name: str
@@ -187,6 +188,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
     perf_unthrottled: float | None = None
     use: Use | None = None
     workload: str | None = None
+    unlike: tuple[str, ...] = ()
     settings: dict[str, Any] = {}
     data_used: tuple[DataUsed, ...] = ()
     batch_size: int | None = None
