@@ -544,6 +544,28 @@ def test_shipped_baselines_hold_the_whole_suite_and_their_published_scores(name:
     assert "excluded: translator" in out
 
 
+def test_the_measured_baseline_is_a_whole_official_run_and_compares(call: Call) -> None:
+    base = find_base("h200")
+    assert base.profile is not None
+    assert (base.profile.name, base.profile.official, base.planned, base.in_progress) == ("standard", True, True, False)
+    assert [code.dirty for code in base.code] == [False]
+    assert {job.name.partition(".")[0] for job in base.jobs} == set(UNITS)
+    assert all(job.n == len(job.repeats) and job.perf is not None and not job.fail for job in base.jobs)
+    code, out, _ = call("report", ROOT / "baselines/h200.json", "--compare", "v100")
+    assert (code, "over 17 common jobs" in out, "Machine        vm: 1 x NVIDIA H200" in out) == (0, True, True)
+    code, out, _ = call("report", ROOT / "baselines/h200.json", "--compare", "h200")
+    assert (code, "SAME (identical)" in out) == (0, True)
+
+
+def test_the_readme_shows_the_baselines_own_report(call: Call) -> None:
+    _, out, _ = call("report", ROOT / "baselines/h200.json")
+    told = {line.strip() for line in out.splitlines()}
+    shown = (ROOT / "README.md").read_text("utf-8").partition("## What it tells")[2].split("```")[1]
+    lines = [line.strip() for line in shown.splitlines() if line.strip()]
+    assert len(lines) > 20
+    assert [line for line in lines if line not in told] == []
+
+
 # --- the penalty ------------------------------------------------------------------------------------------------------
 
 
