@@ -216,8 +216,9 @@ def _found_rows(found: Sequence[tuple[Path, Result]]) -> list[Row]:
     for (_, _, nth), of_task in attempts.items():
         in_order = [of_task[attempt] for attempt in sorted(of_task)]
         row = next((row for row in in_order if row.status != "interrupted"), in_order[-1])
-        later = msgspec.structs.replace(row.task, repeat=row.task.repeat + nth * repeats) if nth else row.task
-        rows.append(replace(row, task=later))
+        if nth:
+            row = replace(row, task=msgspec.structs.replace(row.task, repeat=row.task.repeat + nth * repeats))
+        rows.append(row)
     return sorted(rows, key=lambda row: (row.task.job.name, row.task.ranks, row.task.repeat))
 
 
