@@ -239,7 +239,8 @@ def test_a_group_with_members_stays_and_one_without_goes_with_all_below_it(group
     group.below("deep").create()
     group.below("deep").below("deeper").create()
     with start(group, SLEEP) as child:
-        wait_members(group, 1)
+        each = [Group({name: place}) for name, place in group.places.items()]
+        wait_for(lambda: all(one.pids() == [child.pid] for one in each))
         assert not group.remove(limit_s=0.1)
         group.kill()
         child.wait(5)
