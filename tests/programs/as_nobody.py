@@ -33,4 +33,4 @@ if __name__ == "__main__":
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             out.seek(0)
             err.seek(0)
-            print(json.dumps((status, out.read(), err.read())))
+            print(json.dumps((status, out.read(), err.read())), flush=True)  # else the next child inherits it
