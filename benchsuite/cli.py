@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 import sys
+from typing import TextIO
 
 import click
 
@@ -61,11 +62,17 @@ def main(arguments: list[str] | None = None) -> None:
         _say(f"{error.filename or 'output'}: {(error.strerror or str(error)).lower()}")
         _hush()
         sys.exit(2)
+    finally:
+        # What the terminal did not take, as it is gone, the interpreter would try again, and end with 120.
+        try:
+            sys.stderr.flush()
+        except OSError:
+            _hush(sys.stderr)
 
 
-def _hush() -> None:
-    """Nothing more can be written: keep the interpreter from trying at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _hush(stream: TextIO | None = None) -> None:
+    """Nothing more can be written, to stdout by default: keep the interpreter from trying at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 def _say(message: str) -> None:
