@@ -544,25 +544,30 @@ def test_shipped_baselines_hold_the_whole_suite_and_their_published_scores(name:
     assert "excluded: translator" in out
 
 
-def test_the_measured_baseline_is_a_whole_official_run_and_compares(call: Call) -> None:
-    base = find_base("h200")
+@pytest.mark.parametrize(("name", "gpus", "common", "scored"), [("h200", 1, 17, False), ("h200x2", 2, 18, True)])
+def test_a_measured_baseline_is_a_whole_official_run_and_compares(
+    name: str, gpus: int, common: int, scored: bool, call: Call
+) -> None:
+    base = find_base(name)
     assert base.profile is not None
     assert (base.profile.name, base.profile.official, base.planned, base.in_progress) == ("standard", True, True, False)
     assert [code.dirty for code in base.code] == [False]
     assert {job.name.partition(".")[0] for job in base.jobs} == set(UNITS)
-    assert all(job.n == len(job.repeats) and job.perf is not None and not job.fail for job in base.jobs)
-    code, out, _ = call("report", ROOT / "baselines/h200.json", "--compare", "v100")
-    assert (code, "over 17 common jobs" in out, "Machine        vm: 1 x NVIDIA H200" in out) == (0, True, True)
-    code, out, _ = call("report", ROOT / "baselines/h200.json", "--compare", "h200")
+    assert [job.name for job in base.jobs if job.devices == "progression"] == [f"scaling.{n + 1}" for n in range(gpus)]
+    assert all(job.n % len(job.repeats) == 0 and job.perf is not None and not job.fail for job in base.jobs)
+    code, out, _ = call("report", ROOT / f"baselines/{name}.json", "--compare", "v100")
+    told = (f"over {common} common jobs" in out, f"Machine        vm: {gpus} x NVIDIA H200" in out)
+    assert (code, told, "PROVISIONAL" in out) == (0, (True, True), not scored)
+    code, out, _ = call("report", ROOT / f"baselines/{name}.json", "--compare", name)
     assert (code, "SAME (identical)" in out) == (0, True)
 
 
 def test_the_readme_shows_the_baselines_own_report(call: Call) -> None:
-    _, out, _ = call("report", ROOT / "baselines/h200.json")
+    _, out, _ = call("report", ROOT / "baselines/h200x2.json")
     told = {line.strip() for line in out.splitlines()}
     shown = (ROOT / "README.md").read_text("utf-8").partition("## What it tells")[2].split("```")[1]
     lines = [line.strip() for line in shown.splitlines() if line.strip()]
-    assert len(lines) > 20
+    assert len(lines) > 25
     assert [line for line in lines if line not in told] == []
 
 

@@ -306,6 +306,16 @@ def test_differences(tmp_path: Path, changed: Callable[[Summary], Summary], expe
     assert found[expected] == (("a", "b") if expected[0].startswith(OF_JOBS) else ())
 
 
+def test_which_gpu_the_launcher_named_is_no_difference(tmp_path: Path) -> None:
+    here, base = (
+        of_jobs(settings={"environ": {"CUDA_VISIBLE_DEVICES": uuid, "OMP_NUM_THREADS": threads}})(
+            run_in(tmp_path / uuid, results({"a": 1.0}, repeats=1))
+        )
+        for uuid, threads in (("GPU-1", "4"), ("GPU-2", "8"))
+    )
+    assert [d.what for d in differences(here, base).found] == ["environ.OMP_NUM_THREADS"]
+
+
 def test_what_a_side_does_not_tell_is_no_difference(tmp_path: Path) -> None:
     here = run_in(tmp_path / "run", results({"a": 1.0}, repeats=1))
     bare = of_jobs(settings={}, tasks=())(of_run(machine=None, code=(), isolation={}, gpus_used=0)(here))

@@ -16,6 +16,8 @@ from benchsuite.report.summary import JobSummary, Summary
 from benchsuite.tasks import Gpu
 
 _NONE = "none"
+# The launcher's own, of each task another: which GPUs a run had is told with its machine.
+_PLACE = "environ.CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,8 @@ def _of_jobs(common: Iterable[tuple[JobSummary, JobSummary]]) -> Iterator[Differ
             alike[difference].append(job.name)
         if job.settings and base.settings:
             for difference in _unequal(_flat(job.settings), _flat(base.settings)):
-                alike[difference].append(job.name)
+                if difference[0] != _PLACE:
+                    alike[difference].append(job.name)
     yield from (Difference(*difference, jobs=tuple(jobs)) for difference, jobs in alike.items())
 
 
