@@ -35,6 +35,14 @@ GPM_GAUGES = (
     "nvlink_rx_mib_s",
 )
 
+# From this share on, stolen processor time is worth a word.
+STOLEN_LIMIT = 0.01
+
+
+def stolen_share(busy_s: float, stolen_s: float) -> float | None:
+    """Of the time in which processors had work, the part that a hypervisor withheld; None where they had none."""
+    return stolen_s / (busy_s + stolen_s) if busy_s + stolen_s > 0 else None
+
 
 class GpuProcess(Record, frozen=True, kw_only=True, array_like=True):
     """A compute process on a GPU; `here`: its number is one of a process that this one can see."""
@@ -84,6 +92,8 @@ class TenantSample(Record, frozen=True, kw_only=True):
 
     `cpu_s` counts from when they were first seen, what ended ones used included up to the last look at them;
     `rss_bytes` counts shared pages once a process; `group_memory_bytes` is what the task's group is charged with.
+    `cpus_busy_s` and `cpus_stolen_s` are of the processors that it may use, counted since boot: the time that they ran,
+    whoever for, and the time that a hypervisor withheld from them while they had work (steal).
     """
 
     monotonic_s: float
@@ -91,6 +101,8 @@ class TenantSample(Record, frozen=True, kw_only=True):
     cpu_s: float | None = None
     rss_bytes: int | None = None
     group_memory_bytes: int | None = None
+    cpus_busy_s: float | None = None
+    cpus_stolen_s: float | None = None
 
 
 class Spread(Record, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -127,7 +139,10 @@ class DeviceTelemetry(Record, frozen=True, kw_only=True):
 
 
 class TenantTelemetry(Record, frozen=True, kw_only=True):
-    """A task's processes over a window; `cpus` is the mean number of processors kept busy over `cpu_span_s`."""
+    """A task's processes over a window; `cpus` is the mean number of processors kept busy over `cpu_span_s`.
+
+    `cpus_busy_s` and `cpus_stolen_s`: how much those counters of its processors grew, see `TenantSample`.
+    """
 
     samples: int
     processes_max: int | None
@@ -137,6 +152,8 @@ class TenantTelemetry(Record, frozen=True, kw_only=True):
     rss_bytes: Spread | None
     group_memory_bytes: Spread | None
     reasons: dict[str, str]
+    cpus_busy_s: float | None = None
+    cpus_stolen_s: float | None = None
 
 
 class Telemetry(Record, frozen=True, kw_only=True):

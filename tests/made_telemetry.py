@@ -7,7 +7,7 @@ from typing import Any
 
 from conftest import make_gpu
 
-from benchsuite.telemetry import DeviceSample, DeviceTelemetry, Spread, Telemetry
+from benchsuite.telemetry import DeviceSample, DeviceTelemetry, Spread, Telemetry, TenantTelemetry
 
 USUAL = {
     "gpu_percent": 97.0,
@@ -47,8 +47,26 @@ def make_device(
     return DeviceTelemetry(uuid=card.uuid, pci=card.pci, visible_index=gpu, spreads=spreads, **{**defaults, **fields})
 
 
-def make_telemetry(*devices: DeviceTelemetry, series: str | None = None) -> Telemetry:
-    return Telemetry(start_s=1000.0, end_s=1015.0, every_s=1.0, devices=devices, series=series)
+def make_telemetry(
+    *devices: DeviceTelemetry, series: str | None = None, tenant: TenantTelemetry | None = None
+) -> Telemetry:
+    return Telemetry(start_s=1000.0, end_s=1015.0, every_s=1.0, devices=devices, series=series, tenant=tenant)
+
+
+def stolen_from(share: float | None) -> TenantTelemetry:
+    """Processors that had work for 30 s of the 15 s, of which a hypervisor withheld a share; None: nothing is known."""
+    return TenantTelemetry(
+        samples=15,
+        processes_max=1,
+        cpu_s=None,
+        cpu_span_s=None,
+        cpus=None,
+        rss_bytes=None,
+        group_memory_bytes=None,
+        reasons={},
+        cpus_busy_s=None if share is None else 30 * (1 - share),
+        cpus_stolen_s=None if share is None else 30 * share,
+    )
 
 
 def make_samples(events: Sequence[Sequence[str]], start_s: float = 999.0, every_s: float = 1.0) -> list[DeviceSample]:

@@ -23,8 +23,12 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[in
     return int(ended.value.code or 0), out, err
 
 
-def sample(folder: Path) -> None:
-    """Keep telemetry of each result of a folder, as a run does: 20 samples of each GPU, or of a task on the CPU."""
+def sample(folder: Path, *, stolen: float = 0.0) -> None:
+    """Keep telemetry of each result of a folder, as a run does: 20 samples of each GPU, or of a task on the CPU.
+
+    Args:
+        stolen: how many processors' time a hypervisor withholds.
+    """
     for file, result in list(results(folder)):
         assert isinstance(result, Result)
         start_s = result.measurement.streams[0].origin_s
@@ -36,7 +40,17 @@ def sample(folder: Path) -> None:
             )
             for at in times
         ]
-        own = [TenantSample(monotonic_s=at, processes=1, cpu_s=at - start_s, rss_bytes=2**30) for at in times]
+        own = [
+            TenantSample(
+                monotonic_s=at,
+                processes=1,
+                cpu_s=at - start_s,
+                rss_bytes=2**30,
+                cpus_busy_s=at,
+                cpus_stolen_s=stolen * at,
+            )
+            for at in times
+        ]
         write_series(folder / series, [(gpu, samples, {}) for gpu in result.task.gpus], own)
         seen = Telemetry(start_s=times[0], end_s=times[-1], every_s=1.0, series=series)
         file.write_bytes(to_json(msgspec.structs.replace(result, telemetry=seen)))

@@ -100,6 +100,8 @@ def test_a_governor_a_quota_and_little_memory_are_noted(tmp_path: Path, monkeypa
         folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
         folder.mkdir(parents=True)
         (folder / "scaling_governor").write_text(f"{governor}\n")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text("cpu0 800 0 0 9000 0 0 0 200 0 0\n")
     monkeypatch.setattr(host.cpus, "usable_cpus", lambda root: (0, 1, 2, 3))
     monkeypatch.setattr(host.cpus, "usable_count", lambda root: 2)
     monkeypatch.setattr("os.getloadavg", lambda: (7.0, 0.0, 0.0))
@@ -107,6 +109,7 @@ def test_a_governor_a_quota_and_little_memory_are_noted(tmp_path: Path, monkeypa
     assert "a quota leaves 2 of 4" in found["processors"].text
     assert "performance, powersave" in found["governor"].text
     assert "7.0 processors were busy" in found["load"].text
+    assert "withheld 20.0 % of the processor time" in found["stolen CPU"].text
 
 
 @pytest.mark.parametrize(("shm_bytes", "state"), [(64 << 20, "bad"), (32 * GIB, "ok")])

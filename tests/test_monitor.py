@@ -302,10 +302,12 @@ def test_a_card_without_gpm_says_so_for_each_figure(fake: Any) -> None:
 def test_a_followed_task_is_sampled_until_forgotten_and_its_processes_stay_ours(fake: Any) -> None:
     fake()
     with Monitor([], every_s=0.01) as monitor:
-        monitor.follow("one", lambda: [os.getpid()])
+        monitor.follow("one", lambda: [os.getpid()], cpus=os.sched_getaffinity(0))
         monitor.follow("bad", lambda: (_ for _ in ()).throw(psutil.NoSuchProcess(1)))
         until(lambda: len(monitor.tenant_series("one", *ALWAYS)) > 3 and monitor.tenant_series("bad", *ALWAYS))
         assert monitor.tenant_series("bad", *ALWAYS)[0].processes == 0
+        counted = [(s.cpus_busy_s, s.cpus_stolen_s) for s in monitor.tenant_series("one", *ALWAYS)]
+        assert all(busy_s and stolen_s is not None for busy_s, stolen_s in counted)
         assert "process" in monitor.tenant_reasons("bad")["processes"]
         monitor.forget("one")
         assert monitor.tenant_series("one", *ALWAYS) == []

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
-from made_telemetry import make_device, make_telemetry
+from made_telemetry import make_device, make_telemetry, stolen_from
 from test_report_render import line_of
 
 from benchsuite.records import Pressure, Result, Tenant
@@ -71,6 +71,17 @@ def starved(**fields: float) -> dict[str, Tenant]:
     }
 
 
+def robbed(results: Sequence[Result]) -> list[Result]:
+    """A hypervisor withholds a fifth of the processor time of the slow one's tasks, a hundredth of the others'."""
+    found = []
+    for result in results:
+        share = 0.2 if result.task.gpus[0].visible_index == SLOW else 0.01
+        assert result.telemetry
+        telemetry = msgspec.structs.replace(result.telemetry, tenant=stolen_from(share))
+        found.append(msgspec.structs.replace(result, telemetry=telemetry))
+    return found
+
+
 def limited(results: Sequence[Result]) -> list[Result]:
     """The cards are allowed 700 W, the slow one 400 W."""
 
@@ -107,6 +118,7 @@ def limited(results: Sequence[Result]) -> list[Result]:
         (eight(gauges={"pcie_tx_mib_s": 50.0}), ["PCIe takes out 50 MiB/s (others 200 MiB/s)"]),
         (eight(gauges={"gpu_percent": 70.0}), ["a kernel runs for 70 % of the time (others 97 %)"]),
         (eight(slow=starved(cpu_some_s=509.5)), [NOTHING_DIFFERS]),
+        (robbed(eight()), ["a hypervisor withholds 20 % of its processors' time (others 1 %)"]),
         (eight(), [NOTHING_DIFFERS]),
         (eight(watched=False), [NO_TELEMETRY]),
     ],

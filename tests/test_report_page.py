@@ -177,6 +177,13 @@ def test_telemetry_is_drawn_where_it_was_kept(tmp_path: Path) -> None:
     for shown in ("GPU 0: power", "GPU 1: temperature", "GPU 1: SM clock", "processes: CPUs busy"):
         assert shown in text
     assert "300 to 319 W" in text
+    assert "CPUs stolen" not in text
+
+
+def test_what_a_hypervisor_withheld_is_drawn(tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result()])
+    sample(tmp_path, stolen=1.5)
+    assert "CPUs stolen of processes: 1.5 to 1.5" in page_of(tmp_path)
 
 
 def test_a_series_of_another_folder_is_not_read(tmp_path: Path) -> None:

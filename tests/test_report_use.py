@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from conftest import Call, keep_results, keep_run, make_gpu, make_result, make_task
-from made_telemetry import make_device, make_telemetry
+from made_telemetry import make_device, make_telemetry, stolen_from
 from test_report_render import line_of, summary_for, text_of
 
 from benchsuite.records import Measurement, PeakMemory, Pressure, Result, Tenant
@@ -95,6 +95,29 @@ def test_waiting_for_cpus(tmp_path: Path) -> None:
     tenant = Tenant(asked="share", reason="v2", throttled_s=101.9, pressure=Pressure(cpu_some_s=509.5))
     use = use_of(tmp_path, used(tenant=tenant))
     assert (use.cpu_waiting, use.cpu_throttled) == (pytest.approx(0.5), pytest.approx(0.1))
+
+
+def stolen(share: float | None, gpu: int = 0, **fields: Any) -> Result:
+    return used(gpu=gpu, telemetry=make_telemetry(make_device(gpu), tenant=stolen_from(share)), **fields)
+
+
+def test_what_a_hypervisor_withheld(tmp_path: Path) -> None:
+    summary = summary_for(tmp_path / "a", stolen(0.03), stolen(0.09, 1))
+    assert summary.jobs[0].use
+    assert summary.jobs[0].use.cpu_stolen == pytest.approx(0.06)
+    assert "Stolen CPU     a hypervisor withheld processor time that jobs wanted: vae 6.0 %" in text_of(summary)
+    for number, share in enumerate((0.004, 0.0, None)):
+        assert "Stolen CPU" not in text_of(summary_for(tmp_path / f"b{number}", stolen(share)))
+
+
+def test_stolen_time_is_named_where_a_window_is_not_steady(tmp_path: Path) -> None:
+    telemetry = make_telemetry(make_device(), tenant=stolen_from(0.25))
+    wild, calm = [50.0, 150.0] * 15, [100.0] * 30
+    results = [make_result(rates=rates, repeat=n, telemetry=telemetry) for n, rates in enumerate((wild, calm))]
+    first, second = job_of(tmp_path, *results).tasks
+    assert first.unsteady[-1] == "a hypervisor withheld 25.0 % of its processors' time"
+    assert len(first.unsteady) > 1
+    assert (second.steady, second.unsteady) == (True, ())
 
 
 def test_without_telemetry_all_is_null(tmp_path: Path) -> None:

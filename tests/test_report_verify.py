@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from conftest import keep_run, make_gpu, make_result, make_run, make_task
+from made_telemetry import stolen_from
 from support import benchsuite, command, environ, in_process, one_line_error, wait_for, write_profile
 
 from benchsuite import manifest
@@ -390,7 +391,7 @@ def device(index: int, **fields: Any) -> DeviceTelemetry:
 
 def good_results(job: Job, repeats: int = 3, gpus: int = 2, **fields: Any) -> Iterator[Result]:
     """A run in which everything is as it should be; `fields` change the result of GPU 0 in repeat 0."""
-    telemetry = fields.pop("telemetry", {})
+    telemetry, stolen = fields.pop("telemetry", {}), fields.pop("stolen", 0.002)
     for repeat in range(repeats):
         for gpu in range(gpus):
             odd = (repeat, gpu) == (0, 0)
@@ -400,7 +401,11 @@ def good_results(job: Job, repeats: int = 3, gpus: int = 2, **fields: Any) -> It
                 "data": DataUsed(name="normal numbers", real=False),
                 "code": Code(version="0.1.0", commit="1" * 40, dirty=False),
                 "telemetry": Telemetry(
-                    start_s=0, end_s=15, every_s=1, devices=(device(gpu, **(telemetry if odd else {})),)
+                    start_s=0,
+                    end_s=15,
+                    every_s=1,
+                    devices=(device(gpu, **(telemetry if odd else {})),),
+                    tenant=stolen_from(stolen if odd else 0.001),
                 ),
             }
             result = make_result(repeat=repeat, gpu=gpu, task=task, **{**defaults, **(fields if odd else {})})
@@ -433,8 +438,8 @@ def test_a_good_run_meets_every_demand_but_a_whole_profile(tmp_path: Path) -> No
     assert states.pop("weights") == "unmet", "weighed jobs of smoke were not run"
     assert set(states.values()) == {"ok"}, found
     assert set(states) == {
-        "profile", "GPUs", "code", "repeats", "failures", "isolation", "overlap", "data", "precision", "throttling",
-        "foreign", "ECC"
+        "profile", "GPUs", "code", "repeats", "failures", "isolation", "overlap", "data", "precision", "stolen CPU",
+        "throttling", "foreign", "ECC"
     }  # fmt: skip
 
 
@@ -451,6 +456,9 @@ WARM = DataUsed(name="mnist", real=True, version="1", sha256="f" * 64, page_cach
         ("isolation", "unmet", "not in force for 1 of 6 tasks", {"tenant": Tenant(asked="share", reason="not root")}),
         ("failures", "unmet", "16.7 %: 1 of 6", {"status": "failed", "rates": ()}),
         ("overlap", "unmet", "during at least 56 % of each", {"origin_s": 1005.0}),
+        ("stolen CPU", "unmet", "processor time from 1 task", {"stolen": 0.02}),
+        ("stolen CPU", "ok", "at most 0.9 %", {"stolen": 0.009}),
+        ("stolen CPU", "note", "known of 5 of 6", {"stolen": None}),
         ("throttling", "unmet", "1 GPU window", {"telemetry": {"clock_events_s": {"hw_thermal": 2.0}}}),
         ("throttling", "note", "known of 5 of 6", {"telemetry": UNKNOWN}),
         ("foreign", "unmet", "1 process", {"telemetry": {"foreign": (GpuProcess(pid=7, memory_bytes=1, here=True),)}}),

@@ -16,13 +16,22 @@ import pytest
 from conftest import make_gpu, make_slices
 from fake_nvml import MIB
 
+from benchsuite.host import steal
 from benchsuite.host.device import clock_events
 from benchsuite.host.digest import summarise, summarise_tenant
 from benchsuite.host.series import Series, write_series
 from benchsuite.host.usage import Usage, look
 from benchsuite.records import Stream
 from benchsuite.schema import decode
-from benchsuite.telemetry import GPM_GAUGES, DeviceSample, GpuProcess, Spread, Telemetry, TenantSample
+from benchsuite.telemetry import (
+    GPM_GAUGES,
+    DeviceSample,
+    GpuProcess,
+    Spread,
+    Telemetry,
+    TenantSample,
+    stolen_share,
+)
 
 ALWAYS = (0.0, float("inf"))
 
@@ -207,7 +216,7 @@ def test_processor_time_and_memory_of_real_processes_add_up_and_outlive_them() -
         assert one.stdout
         assert two.stdout
         used_s = float(one.stdout.readline()) + float(two.stdout.readline())
-        both = usage.sample()
+        both = usage.sample({})
         assert both.processes == 2
         assert both.cpu_s == pytest.approx(used_s, abs=0.15)
         assert both.rss_bytes is not None
@@ -218,7 +227,7 @@ def test_processor_time_and_memory_of_real_processes_add_up_and_outlive_them() -
         )
         one.communicate()
         living.remove(one.pid)
-        after = usage.sample()
+        after = usage.sample({})
         assert (after.processes, usage.seen) == (1, {one.pid, two.pid})
         assert after.cpu_s is not None
         assert after.cpu_s >= both.cpu_s
@@ -248,10 +257,10 @@ def test_a_group_that_counts_is_believed_and_one_that_fails_is_noted() -> None:
     def gone() -> int:
         raise FileNotFoundError("no such group")
 
-    told_by_group = Usage(lambda: [os.getpid()], lambda: 123, lambda: 4.5).sample()
+    told_by_group = Usage(lambda: [os.getpid()], lambda: 123, lambda: 4.5).sample({})
     assert (told_by_group.group_memory_bytes, told_by_group.cpu_s) == (123, 4.5)
     usage = Usage(lambda: [os.getpid()], gone, lambda: None)
-    assert (usage.sample().group_memory_bytes, usage.sample().cpu_s) == (None, None)
+    assert (usage.sample({}).group_memory_bytes, usage.sample({}).cpu_s) == (None, None)
     assert (usage.reasons["group_memory_bytes"], usage.reasons["cpu_s"]) == ("no such group", "the group does not tell")
 
 
@@ -260,6 +269,53 @@ def test_a_tasks_busy_processors_are_its_time_over_the_samples_span() -> None:
     found = summarise_tenant(given, {"group_memory_bytes": "no group"})
     assert (found.cpu_s, found.cpu_span_s, found.cpus, found.processes_max) == (6.0, 4.0, 1.5, 3)
     assert found.rss_bytes == Spread(min=10, mean=20, max=30, n=2)
-    assert found.reasons == {"group_memory_bytes": "no group"}
+    assert found.reasons == {"group_memory_bytes": "no group", "cpus_busy_s": "not read", "cpus_stolen_s": "not read"}
     nothing = summarise_tenant([], {})
     assert (nothing.cpus, nothing.processes_max, nothing.reasons["cpu_s"]) == (None, None, "no sample in the window")
+
+
+# --- what a hypervisor withheld ---------------------------------------------------------------------------------------
+
+# user nice system idle iowait irq softirq steal guest guest_nice; the time of guests is within user.
+STAT = """\
+cpu  600 0 0 900 0 0 0 250 0 0
+cpu0 100 20 30 500 40 5 6 70 90 0
+cpu2 200 0 0 300 0 0 0 180 0 0
+intr 12 0 0
+ctxt 7
+"""
+
+
+def test_stolen_time_is_read_by_processor(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text(STAT)
+    times = steal.processor_times(tmp_path)
+    assert set(times) == {0, 2}
+    assert times[0] == pytest.approx((1.61, 0.7))
+    assert steal.together(times, (0, 1, 2)) == pytest.approx((3.61, 2.5))
+    assert steal.together(times, (1, 3)) is None
+    assert stolen_share(3.61, 2.5) == pytest.approx(2.5 / 6.11)
+    assert stolen_share(0.0, 0.0) is None
+
+
+def test_the_kernel_counts_the_time_that_processors_run() -> None:
+    cpus = os.sched_getaffinity(0)
+    before = steal.together(steal.processor_times(), cpus)
+    burnt_s, started_s = 0.5, time.process_time()
+    while time.process_time() - started_s < burnt_s:
+        pass
+    after = steal.together(steal.processor_times(), cpus)
+    assert before
+    assert after
+    assert after.busy_s - before.busy_s > 0.8 * burnt_s
+    assert after.stolen_s >= before.stolen_s
+
+
+def test_a_tasks_stolen_time_is_that_of_its_own_processors() -> None:
+    usage = Usage(lambda: [os.getpid()], cpus=(1, 2))
+    moments = [{n: steal.ProcessorTime(n + at, n + at / 10) for n in range(4)} for at in (0.0, 10.0)]
+    first, last = (msgspec.structs.replace(usage.sample(moment), monotonic_s=0.0) for moment in moments)
+    found = summarise_tenant([first, msgspec.structs.replace(last, monotonic_s=10.0)], usage.reasons)
+    assert (found.cpus_busy_s, found.cpus_stolen_s) == (20.0, 2.0)
+    assert usage.sample({}).cpus_stolen_s is None
+    assert usage.reasons["cpus_stolen_s"] == "the kernel does not tell of its processors"

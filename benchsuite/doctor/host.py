@@ -17,8 +17,9 @@ from benchsuite import entries
 from benchsuite import profile as profiles
 from benchsuite.data import descriptor, store
 from benchsuite.doctor import Finding, bad, note, ok
-from benchsuite.host import cpus
+from benchsuite.host import cpus, steal
 from benchsuite.launch.tenants import Fencing
+from benchsuite.telemetry import STOLEN_LIMIT, stolen_share
 
 GIB = 1 << 30
 SHM = Path("/dev") / "shm"
@@ -67,9 +68,23 @@ def cpu_findings(root: Path = Path("/")) -> Iterator[Finding]:
     else:
         remedy = "sudo cpupower frequency-set -g performance"
         yield note("governor", f"{', '.join(sorted(governors))}: clocks follow the load", remedy)
+    stolen = _stolen_share(root)
+    if stolen >= STOLEN_LIMIT:
+        text = f"a hypervisor withheld {100 * stolen:.1f} % of the processor time that was wanted since boot"
+        yield note("stolen CPU", text, "measure on a host of its own, or take more repeats")
     load = os.getloadavg()[0]
     if load > max(1.0, BUSY_SHARE * count):
         yield note("load", f"{load:.1f} processors were busy over the last minute", "let other work end first")
+
+
+def _stolen_share(root: Path) -> float:
+    """Since boot, over all processors; 0 where the kernel does not tell."""
+    try:
+        times = steal.processor_times(root)
+    except OSError:
+        return 0.0
+    total = steal.together(times, times)
+    return (stolen_share(*total) if total else None) or 0.0
 
 
 def memory_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:

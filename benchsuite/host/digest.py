@@ -59,6 +59,7 @@ def summarise_tenant(samples: Sequence[TenantSample], reasons: Mapping[str, str]
     """A task's processes over the window that `samples` were cut to."""
     why: dict[str, str] = {}
     cpu_s, span_s = _difference(samples, "cpu_s", reasons, why)
+    busy_s, stolen_s = (_difference(samples, field, reasons, why)[0] for field in ("cpus_busy_s", "cpus_stolen_s"))
     if not samples:
         why["processes_max"] = _why(samples, "processes", reasons)
     return TenantTelemetry(
@@ -70,6 +71,8 @@ def summarise_tenant(samples: Sequence[TenantSample], reasons: Mapping[str, str]
         rss_bytes=_spread(samples, "rss_bytes", reasons, why),
         group_memory_bytes=_spread(samples, "group_memory_bytes", reasons, why),
         reasons=why,
+        cpus_busy_s=busy_s,
+        cpus_stolen_s=stolen_s,
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from benchsuite.host import nvml
+from benchsuite.host import nvml, steal
 from benchsuite.host.device import Device, GpuLost
 from benchsuite.host.series import Series
 from benchsuite.host.usage import Usage
@@ -97,15 +97,17 @@ class Monitor:
         *,
         memory_bytes: Callable[[], int | None] | None = None,
         cpu_s: Callable[[], float | None] | None = None,
+        cpus: Collection[int] = (),
     ) -> None:
         """Watch a task's processes from now on.
 
         Args:
             pids: its living processes; called once a sample, in another thread. OSError and psutil.Error are noted.
             memory_bytes, cpu_s: what its group is charged with, where it has one; `cpu_s` is then exact.
+            cpus: the processors that it may use.
         """
         with self._lock:
-            self._tenants[key] = _Tenant(Usage(pids, memory_bytes, cpu_s))
+            self._tenants[key] = _Tenant(Usage(pids, memory_bytes, cpu_s, cpus))
 
     def forget(self, key: str) -> None:
         """Watch a task no more and let its series go; its processes still count as the run's."""
@@ -184,8 +186,9 @@ class Monitor:
         for _ in self._ticks():
             with self._lock:
                 tenants = list(self._tenants.values())
+            processors = _processors() if tenants else {}
             for tenant in tenants:
-                tenant.series.add(tenant.usage.sample())
+                tenant.series.add(tenant.usage.sample(processors))
             self._look_for_stuck(limit_s=self._stuck_s)
 
     def _look_for_stuck(self, limit_s: float) -> None:
@@ -196,3 +199,11 @@ class Monitor:
                 reason = f"stopped answering at {asked_s:.1f} s of CLOCK_MONOTONIC"
                 watch.reasons["samples"] = reason
                 self.notes.append(f"{watch.name} {reason}")
+
+
+def _processors() -> dict[int, steal.ProcessorTime]:
+    """Empty where the kernel does not tell."""
+    try:
+        return steal.processor_times()
+    except OSError:
+        return {}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import psutil
 
+from benchsuite.host import steal
 from benchsuite.telemetry import TenantSample
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -44,18 +45,24 @@ class Usage:
     """One task's processes.
 
     Without `group_cpu_s` the processor time is a lower bound: what a process used after the last look at it is lost.
-    `seen`: every process there ever was; `reasons`: for each field without a value, the last reason why.
+    `cpus`: the processors that it may use. `seen`: every process there ever was; `reasons`: for each field without a
+    value, the last reason why.
     """
 
     pids: Callable[[], Sequence[int]]
     group_memory_bytes: Callable[[], int | None] | None = None
     group_cpu_s: Callable[[], float | None] | None = None
+    cpus: Collection[int] = ()
     seen: set[int] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
     _cpu_s: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def sample(self) -> TenantSample:
-        """The processes as they are now."""
+    def sample(self, processors: Mapping[int, steal.ProcessorTime]) -> TenantSample:
+        """The processes as they are now.
+
+        Args:
+            processors: the machine's, by `steal.processor_times`; empty where the kernel does not tell.
+        """
         now_s = time.monotonic()
         pids = self._ask("processes", self.pids) or ()
         self.seen.update(pids)
@@ -63,12 +70,17 @@ class Usage:
         self._cpu_s.update({(p.pid, p.started_ticks): p.cpu_s for p in alive})
         if not alive:
             self.reasons.setdefault("rss_bytes", "no process of the task was there")
+        times = steal.together(processors, self.cpus)
+        if times is None:
+            self.reasons["cpus_busy_s"] = self.reasons["cpus_stolen_s"] = "the kernel does not tell of its processors"
         return TenantSample(
             monotonic_s=now_s,
             processes=len(alive),
             cpu_s=self._ask("cpu_s", self.group_cpu_s) if self.group_cpu_s else sum(self._cpu_s.values()),
             rss_bytes=sum(p.rss_bytes for p in alive) if alive else None,
             group_memory_bytes=self._ask("group_memory_bytes", self.group_memory_bytes),
+            cpus_busy_s=times.busy_s if times else None,
+            cpus_stolen_s=times.stolen_s if times else None,
         )
 
     def _ask(self, what: str, asked: Callable[[], T | None] | None) -> T | None:

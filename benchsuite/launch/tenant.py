@@ -38,6 +38,11 @@ class Tenant:
         """Whether a control group tells which processes are its own."""
         return self._group is not None
 
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """The processors that it is held to; none where it is held to none."""
+        return self._facts.cpus
+
     def pids(self) -> list[int]:
         """The living processes in its group; none where it has no group."""
         return self._group.pids() if self._group else []

@@ -9,6 +9,7 @@ from functools import partial
 
 import psutil
 
+from benchsuite.host.cpus import usable_cpus
 from benchsuite.host.digest import summarise, summarise_tenant
 from benchsuite.host.monitor import Monitor
 from benchsuite.host.series import write_series
@@ -20,10 +21,12 @@ from benchsuite.telemetry import Telemetry
 def follow(monitor: Monitor, child: Child) -> None:
     """Watch a started task's processes: its group's members, else the worker and its descendants."""
     tenant = child.tenant
+    cpus = tenant.cpus or usable_cpus()
     if tenant.grouped:
-        monitor.follow(key(child), tenant.pids, memory_bytes=tenant.memory_in_use_bytes, cpu_s=tenant.cpu_s)
+        memory_bytes, cpu_s = tenant.memory_in_use_bytes, tenant.cpu_s
+        monitor.follow(key(child), tenant.pids, memory_bytes=memory_bytes, cpu_s=cpu_s, cpus=cpus)
     else:
-        monitor.follow(key(child), partial(_family, child.tree.pid))
+        monitor.follow(key(child), partial(_family, child.tree.pid), cpus=cpus)
 
 
 def key(child: Child) -> str:

@@ -19,6 +19,7 @@ from benchsuite.report.setting import overlap_words
 from benchsuite.report.summarise import MIN_REPEATS
 from benchsuite.report.summary import JobSummary, Summary
 from benchsuite.report.tables import plain
+from benchsuite.telemetry import STOLEN_LIMIT
 
 Line = tuple[str, str | Text]
 _VERDICTS = {"PASS": "green", "FAIL": "red", "UNFINISHED": "yellow"}
@@ -167,6 +168,8 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
     yield "Isolation", _tally(summary.isolation)
     none = "not recorded" if summary.provenance else "no wave has two tasks"
     yield "Overlap", overlap_words(summary.overlap) if summary.overlap is not None else f"{NONE} ({none})"
+    if stolen := _stolen(summary):
+        yield "Stolen CPU", Text(stolen, style="yellow")
     yield "Data", _tally(summary.data)
     groups = [_group(job) for job in summary.jobs if job.ranks > 1]
     if groups:
@@ -179,6 +182,14 @@ def _beside(summary: Summary, score: Score) -> Iterator[Line]:
     yield "Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s" if slices else NONE
     if not summary.planned:
         yield "Tasks", _without_plan(summary)
+
+
+def _stolen(summary: Summary) -> str:
+    """Which jobs a hypervisor withheld processor time from, the worst first; empty where it hardly did."""
+    shares = [(job.use.cpu_stolen, job.name) for job in summary.jobs if job.use and job.use.cpu_stolen is not None]
+    most = [f"{name} {percent(share)}" for share, name in sorted(shares, reverse=True) if share >= STOLEN_LIMIT]
+    more = f", and {len(most) - 5} more" if len(most) > 5 else ""
+    return f"a hypervisor withheld processor time that jobs wanted: {', '.join(most[:5])}{more}" if most else ""
 
 
 def _group(job: JobSummary) -> str:

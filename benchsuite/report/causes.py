@@ -57,6 +57,7 @@ _SIGNS = (
     _Sign(_get("sm_clock_mhz"), partial(_below, 0.98), "its SM clock is {}", "{:,.0f} MHz"),
     _Sign(_get("cpu_waiting"), partial(_above, 0.05), "its processes wait for a CPU for {} of the time", "{:.0%}"),
     _Sign(_get("cpu_throttled"), partial(_above, 0.05), "the CPU quota holds it back for {} of the time", "{:.0%}"),
+    _Sign(_get("cpu_stolen"), partial(_above, 0.02), "a hypervisor withholds {} of its processors' time", "{:.0%}"),
 )
 # A slower GPU also moves less and may be less busy, whatever the cause: these tell only where nothing above does.
 _RATE_MIB_S = 100.0

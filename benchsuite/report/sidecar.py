@@ -74,14 +74,23 @@ def _gauge(name: str, scale: float = 1.0) -> Callable[[Sampled], Points]:
     return points
 
 
-def _cpus(of: Sampled) -> Points:
-    """How many processors were kept busy between one sample and the next."""
-    counted = [(s.monotonic_s, s.cpu_s) for s in of.samples if isinstance(s, TenantSample) and s.cpu_s is not None]
-    return [
-        (at, max(0.0, now - before) / (at - since))
-        for (since, before), (at, now) in itertools.pairwise(counted)
-        if at > since
-    ]
+def _rate(name: str) -> Callable[[Sampled], Points]:
+    """How much a counter of seconds grew a second, between one sample and the next: so many processors."""
+
+    def points(of: Sampled) -> Points:
+        return [
+            (at, max(0.0, now - before) / (at - since))
+            for (since, before), (at, now) in itertools.pairwise(_gauge(name)(of))
+            if at > since
+        ]
+
+    return points
+
+
+def _stolen(of: Sampled) -> Points:
+    """Nothing where nothing was stolen, as on all machines that are not virtual."""
+    points = _rate("cpus_stolen_s")(of)
+    return points if any(value for _, value in points) else []
 
 
 MEASURES: Sequence[Measure] = (
@@ -89,6 +98,7 @@ MEASURES: Sequence[Measure] = (
     Measure("SM clock", "MHz", "device", _gauge("sm_clock_mhz")),
     Measure("temperature", "°C", "device", _gauge("temperature_c")),
     Measure("GPU busy", "%", "device", _gauge("gpu_percent")),
-    Measure("CPUs busy", "", "tenant", _cpus),
+    Measure("CPUs busy", "", "tenant", _rate("cpu_s")),
+    Measure("CPUs stolen", "", "tenant", _stolen),
     Measure("memory", "GiB", "tenant", _gauge("rss_bytes", 2.0**-30)),
 )

@@ -17,6 +17,7 @@ from scipy.special import stdtrit
 from benchsuite.records import Code, Result
 from benchsuite.report import milarun, milarun_results
 from benchsuite.report.differences import trained_changes
+from benchsuite.report.figures import percent
 from benchsuite.report.load import INSUFFICIENT, OPEN, Loaded, Row, load
 from benchsuite.report.setting import TRAINED, data, data_used, fence, overlap, settings, tally, unit
 from benchsuite.report.summary import (
@@ -29,6 +30,7 @@ from benchsuite.report.summary import (
     Summary,
     TaskGpu,
     TaskSummary,
+    Use,
     read_summary,
 )
 from benchsuite.report.throttling import job_unthrottled, unthrottled
@@ -36,6 +38,7 @@ from benchsuite.report.use import job_use, std_parts, task_use
 from benchsuite.report.window import Window
 from benchsuite.schema import finite
 from benchsuite.tasks import Job
+from benchsuite.telemetry import STOLEN_LIMIT
 
 MIN_REPEATS = 3
 _CONFIDENCE = 0.95
@@ -188,7 +191,7 @@ def _repeats(rows: Iterable[Row]) -> tuple[Repeat, ...]:
 
 
 def _task(row: Row) -> TaskSummary:
-    window = row.window
+    window, use = row.window, task_use(row)
     without, why_none = unthrottled(row)
     return TaskSummary(
         id=row.task.id,
@@ -206,17 +209,19 @@ def _task(row: Row) -> TaskSummary:
         dropped=window.dropped if window else 0,
         items=window.items if window else 0,
         seconds=window.seconds if window else 0.0,
-        **(_steadiness(window) if window and row.status != INSUFFICIENT else {}),
+        **(_steadiness(window, use) if window and row.status != INSUFFICIENT else {}),
         perf_unthrottled=without,
         unthrottled_reason=why_none,
         gpus=tuple(TaskGpu(index=gpu.visible_index, uuid=gpu.uuid) for gpu in row.task.gpus),
-        use=task_use(row),
+        use=use,
         file=row.file.name if row.file else None,
     )
 
 
-def _steadiness(window: Window) -> dict[str, Any]:
+def _steadiness(window: Window, use: Use | None) -> dict[str, Any]:
     found = window.steadiness
+    stolen = (use.cpu_stolen if use else None) or 0.0
+    cause = (f"a hypervisor withheld {percent(stolen)} of its processors' time",) if stolen >= STOLEN_LIMIT else ()
     return {
         "spread": found.spread.value if found.spread else None,
         "spread_half": found.spread.half if found.spread else None,
@@ -225,7 +230,7 @@ def _steadiness(window: Window) -> dict[str, Any]:
         "settled_s": found.settled_s,
         "change": finite(found.change),
         "steady": found.steady,
-        "unsteady": found.why_not,
+        "unsteady": (*found.why_not, *cause) if found.why_not else (),
     }
 
 

@@ -37,7 +37,8 @@ class Use(Record, frozen=True, kw_only=True):
     of one GPU (the largest), `host_rss_bytes` that of a task, its ranks added up. `clock_events`: share of the watched
     `watched_s` seconds (over GPUs) under each reason why clocks were not at their highest; null where nobody watched.
     `cpu_waiting`, `cpu_throttled`: share of the task's time in which some of its processes waited for a CPU (PSI), and
-    in which the run's CPU quota held them back.
+    in which the run's CPU quota held them back. `cpu_stolen`: of the time in which the task's processors had work, the
+    share in which a hypervisor did not let them run (steal).
     """
 
     tasks: int = 1
@@ -57,6 +58,7 @@ class Use(Record, frozen=True, kw_only=True):
     watched_s: float | None = None
     cpu_waiting: float | None = None
     cpu_throttled: float | None = None
+    cpu_stolen: float | None = None
 
 
 class StdParts(Record, frozen=True, kw_only=True):

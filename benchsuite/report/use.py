@@ -11,7 +11,7 @@ from typing import Any
 from benchsuite.records import Result
 from benchsuite.report.load import Row
 from benchsuite.report.summary import StdParts, Use
-from benchsuite.telemetry import DeviceTelemetry
+from benchsuite.telemetry import DeviceTelemetry, stolen_share
 
 _GAUGES = (
     "gpu_percent",
@@ -22,7 +22,7 @@ _GAUGES = (
     "pcie_tx_mib_s",
     "pcie_rx_mib_s",
 )
-_MEANS = (*_GAUGES, "power_w", "power_limit_w", "cpu_waiting", "cpu_throttled")
+_MEANS = (*_GAUGES, "power_w", "power_limit_w", "cpu_waiting", "cpu_throttled", "cpu_stolen")
 _PEAKS = ("device_reserved_bytes", "host_rss_bytes")
 
 
@@ -46,6 +46,7 @@ def task_use(row: Row) -> Use | None:
         **_peaks(result),
         **_clock_events(devices),
         **_cpu(result),
+        cpu_stolen=cpu_stolen(result),
     )
     return None if use == Use(power_limit_w=use.power_limit_w) else use
 
@@ -184,6 +185,14 @@ def _cpu(result: Result) -> dict[str, Any]:
         "cpu_waiting": None if waited_s is None else waited_s / took_s,
         "cpu_throttled": None if throttled_s is None else throttled_s / took_s,
     }
+
+
+def cpu_stolen(result: Result) -> float | None:
+    """Of the time that a task's processors had work, the share that a hypervisor withheld; None where nothing tells."""
+    tenant = result.telemetry.tenant if result.telemetry else None
+    if tenant is None or tenant.cpus_busy_s is None or tenant.cpus_stolen_s is None:
+        return None
+    return stolen_share(tenant.cpus_busy_s, tenant.cpus_stolen_s)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

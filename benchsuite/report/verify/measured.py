@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from benchsuite.records import Result
-from benchsuite.report.figures import count, one_line
+from benchsuite.report.figures import count, one_line, percent
 from benchsuite.report.setting import COLD, WARM
+from benchsuite.report.use import cpu_stolen
 from benchsuite.report.verify import Finding, note, ok, some, unmet
 from benchsuite.report.verify.evidence import Evidence
-from benchsuite.telemetry import DeviceTelemetry
+from benchsuite.telemetry import STOLEN_LIMIT, DeviceTelemetry
 
 # Clock events that tell of heat or of the board's protection; a power cap is the card's normal way of working.
 SLOWED_BY = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
@@ -26,6 +27,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
         return
     yield from _data(results)
     yield _precision(results)
+    yield _stolen(results)
     devices = [(result, device) for result in results for device in _devices(result)]
     if any(result.task.gpus for result in results):
         yield _throttling(results, devices)
@@ -98,6 +100,18 @@ def _precision(results: Iterable[Result]) -> Finding:
         text = f"as asked in {count(checked, 'stream')}; not checked in {some(sorted(unchecked), 30)}"
         return note("precision", text)
     return ok("precision", f"in force as asked in all {count(checked, 'stream')}")
+
+
+def _stolen(results: list[Result]) -> Finding:
+    shares = [(cpu_stolen(result), result.task.id) for result in results]
+    known = sorted(((share, task) for share, task in shares if share is not None), reverse=True)
+    held_up = [f"{task}: {percent(share)} of its processors' time" for share, task in known if share >= STOLEN_LIMIT]
+    if held_up:
+        text = f"a hypervisor withheld processor time from {count(len(held_up), 'task')}"
+        return unmet("stolen CPU", text, "measure on a host of its own, or take more repeats", held_up)
+    if len(known) < len(results):
+        return note("stolen CPU", f"known of {len(known)} of {count(len(results), 'task')}")
+    return ok("stolen CPU", f"a hypervisor withheld at most {percent(known[0][0])} of any task's processor time")
 
 
 Devices = list[tuple[Result, DeviceTelemetry]]

@@ -1,0 +1,48 @@
+"""Time that a hypervisor withheld from processors that had work: "steal" in /proc/stat, as proc_stat(5) counts it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_BUSY = ("user", "nice", "system", "irq", "softirq")
+
+
+class ProcessorTime(NamedTuple):
+    """Seconds since boot: in which processors ran, and in which they had work but a hypervisor did not let them run."""
+
+    busy_s: float
+    stolen_s: float
+
+
+def processor_times(root: Path = Path("/")) -> dict[int, ProcessorTime]:
+    """Of each processor that is online, by its number.
+
+    Args:
+        root: the folder that holds `proc`.
+
+    Raises:
+        OSError: the kernel does not tell.
+    """
+    found = {}
+    for line in (root / "proc/stat").read_text("ascii").splitlines():
+        name, *ticks = line.split()
+        number = name.removeprefix("cpu")
+        if number != name and number.isdecimal():
+            seconds = {field: int(count) / _TICKS_PER_S for field, count in zip(_FIELDS, ticks, strict=False)}
+            busy_s = math.fsum(seconds.get(field, 0.0) for field in _BUSY)
+            found[int(number)] = ProcessorTime(busy_s, seconds.get("steal", 0.0))
+    return found
+
+
+def together(times: Mapping[int, ProcessorTime], cpus: Collection[int]) -> ProcessorTime | None:
+    """Added up over those of `cpus` that are online; None where none is."""
+    found = [times[cpu] for cpu in cpus if cpu in times]
+    if not found:
+        return None
+    return ProcessorTime(*(round(math.fsum(seconds), 3) for seconds in zip(*found, strict=True)))
