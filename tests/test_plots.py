@@ -119,6 +119,21 @@ def test_throughput_has_a_panel_a_job_and_a_line_a_task_whose_window_is_shaded(t
     assert len(only.lines) == 1
 
 
+def test_a_burst_leaves_room_for_what_is_usual_and_is_told(tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result(rates=[100.0] * 28 + [85_000.0, 200.0]), make_result(gpu=1, rates=[90.0] * 30)])
+    (axes,) = axes_of("throughput", tmp_path)
+    assert axes.get_ylim() == (0, pytest.approx(250 * 1.05))
+    assert axes.get_title(loc="right") == "1 slice above, up to 85,000.00"
+    keep_run(tmp_path / "calm", [make_result(rates=[100.0] * 29 + [240.0])])
+    (axes,) = axes_of("throughput", tmp_path / "calm")
+    assert (axes.get_ylim(), axes.get_title(loc="right")) == ((0, pytest.approx(240 * 1.05)), "")
+
+
+def test_a_panel_without_a_job_shows_nothing(tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result(job) for job in "abcde"])
+    assert [axes.axison for axes in axes_of("throughput", tmp_path)] == [True] * 5 + [False]
+
+
 def test_the_rates_of_ranks_are_added_up(tmp_path: Path) -> None:
     result = make_result(rates=[100.0] * 30)
     (stream,) = result.measurement.streams

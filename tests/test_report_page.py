@@ -166,6 +166,13 @@ def test_jobs_of_one_task_each_share_a_row() -> None:
     assert [group.name for group in charts.timelines([*rows, rows[0]]).groups] == ["a, image/s", "b, image/s"]
 
 
+def test_a_burst_is_told_beside_its_jobs_name() -> None:
+    results = [make_result(job, [100] * 29 + [last]) for job, last in (("a", 5e4), ("a", 5e3), ("b", 200))]
+    rows = [Row(r.task, "ok", None, r, None, task_window(r)) for r in results]
+    names = [group.name for group in charts.timelines(rows).groups]
+    assert names == ["a, image/s (2 slices above, up to 50,000.00)", "b, image/s"]
+
+
 def test_telemetry_is_drawn_where_it_was_kept(tmp_path: Path) -> None:
     keep_run(tmp_path, [make_result(), make_result(gpu=1)])
     assert ">Telemetry<" not in page_of(tmp_path)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchsuite.records import Slice
+from benchsuite.report.figures import count, number
 from benchsuite.report.load import Row
 
 Span = tuple[float, float]
+# So many times the usual rate are drawn; a slice for which batches lay ready may be a hundred times as fast.
+_ROOM = 2.5
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,16 @@ def task_rates(row: Row) -> Rates | None:
     times, rates = zip(*points, strict=True)
     hold = (held[0].start_s, held[-1].end_s) if held else None
     return Rates(tuple(times), tuple(rates), end_s, first.unit, window, hold)
+
+
+def axis(curves: Sequence[Rates]) -> tuple[float, str]:
+    """Where the axis of several curves ends, so that what is usual can be seen; and, in words, what lies beyond it."""
+    every = [rate for curve in curves for rate in curve.rates]
+    top = _ROOM * max(statistics.median(curve.rates) for curve in curves)
+    beyond = [rate for rate in every if rate > top > 0]
+    if not beyond:
+        return max(every), ""
+    return top, f"{count(len(beyond), 'slice')} above, up to {number(max(beyond))}"
 
 
 def _point(ranks: Sequence[Slice]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from benchsuite.report.figures import number, one_line
 from benchsuite.report.load import Row
-from benchsuite.report.rates import Rates, task_rates
+from benchsuite.report.rates import Rates, axis, task_rates
 from benchsuite.report.sidecar import MEASURES, Measure, Sampled, read_samples
 from benchsuite.report.svg import Shade, Span, chart
 
@@ -59,11 +59,11 @@ def timelines(rows: Sequence[Row]) -> Figures:
     groups = []
     alone = all(len(of_job) == 1 for of_job in by_job.values())
     for job, of_job in by_job.items():
-        top = max(max(rates.rates) for _, rates in of_job)
+        top, beyond = axis([rates for _, rates in of_job])
         end_s = max(rates.end_s for _, rates in of_job)
         unit = f"{of_job[0][1].unit}/s"
         pictures = tuple(_timeline(row, rates, top, end_s, f" {unit}" if alone else "") for row, rates in of_job)
-        groups.append(Group(f"{job}, {unit}", pictures))
+        groups.append(Group(f"{job}, {unit}{f' ({beyond})' if beyond else ''}", pictures))
     if alone:  # a heading over each single picture would leave the page empty beside it
         groups = [Group("", tuple(figure for group in groups for figure in group.figures))] if groups else []
     return Figures(tuple(groups), len(drawn) - len(by_need))

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from benchsuite.errors import ResultError
 from benchsuite.report.figures import count, one_line
 from benchsuite.report.load import Row
-from benchsuite.report.rates import Rates, task_rates
+from benchsuite.report.rates import Rates, axis, task_rates
 from benchsuite.report.svg import thinned
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def draw(source: Source) -> Figure:
     columns = 1 if len(shown) < 4 else 2
     lines = math.ceil(len(shown) / columns)
     figure = Figure(figsize=(7.0 * columns, 2.8 * lines), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).flat
+    panels = list(figure.subplots(lines, columns, squeeze=False).flat)
     for axes, (job, tasks) in zip(panels, shown, strict=False):
         _panel(axes, job, tasks)
-    for axes in panels:
+    for axes in panels[len(shown) :]:
         axes.set_axis_off()
     if len(by_job) > len(shown):
         figure.suptitle(f"{len(shown)} of {count(len(by_job), 'job')}")
@@ -65,7 +65,10 @@ def _panel(axes: Axes, job: str, tasks: Sequence[tuple[Row, Rates]]) -> None:
         if rates.hold:
             axes.plot(rates.hold, [values[-1]] * 2, ":", color=colour, linewidth=1.2)
     axes.set_title(one_line(job), loc="left", parse_math=False)
-    axes.set(xlabel="seconds since the start of measuring", ylabel=f"{one_line(tasks[0][1].unit)}/s", ylim=(0, None))
+    top, beyond = axis([rates for _, rates in tasks])
+    axes.set_title(beyond, loc="right", fontsize="small")
+    axes.set(xlabel="seconds since the start of measuring", ylabel=f"{one_line(tasks[0][1].unit)}/s")
+    axes.set_ylim(0, 1.05 * top or None)
     axes.grid(alpha=0.3)
     if len(colours) <= _MOST_NAMES:
         axes.legend(fontsize="x-small", loc="lower right")
