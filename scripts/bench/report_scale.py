@@ -239,6 +239,8 @@ def _telemetry(task: Task, began_s: float, samples: int, chance: random.Random) 
         rss_bytes=spread(),
         group_memory_bytes=spread(),
         reasons={},
+        cpus_busy_s=2.1 * samples,
+        cpus_stolen_s=0.0,
     )
     end_s = began_s + samples
     return Telemetry(start_s=began_s, end_s=end_s, every_s=1.0, devices=devices, tenant=tenant, series="telemetry/x")
