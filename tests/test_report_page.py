@@ -171,6 +171,11 @@ def test_a_burst_is_told_beside_its_jobs_name() -> None:
     rows = [Row(r.task, "ok", None, r, None, task_window(r)) for r in results]
     names = [group.name for group in charts.timelines(rows).groups]
     assert names == ["a, image/s (2 slices above, up to 50,000.00)", "b, image/s"]
+    (group,) = charts.timelines(rows[1:]).groups
+    assert [figure.note for figure in group.figures] == [
+        "100.00 image/s (1 slice above, up to 5,000.00)",
+        "100.00 image/s",
+    ]
 
 
 def test_telemetry_is_drawn_where_it_was_kept(tmp_path: Path) -> None:

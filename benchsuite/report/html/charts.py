@@ -61,9 +61,10 @@ def timelines(rows: Sequence[Row]) -> Figures:
     for job, of_job in by_job.items():
         top, beyond = axis([rates for _, rates in of_job])
         end_s = max(rates.end_s for _, rates in of_job)
-        unit = f"{of_job[0][1].unit}/s"
-        pictures = tuple(_timeline(row, rates, top, end_s, f" {unit}" if alone else "") for row, rates in of_job)
-        groups.append(Group(f"{job}, {unit}{f' ({beyond})' if beyond else ''}", pictures))
+        unit, aside = f"{of_job[0][1].unit}/s", f" ({beyond})" if beyond else ""
+        more = f" {unit}{aside}" if alone else ""
+        pictures = tuple(_timeline(row, rates, top, end_s, more) for row, rates in of_job)
+        groups.append(Group(f"{job}, {unit}{aside}", pictures))
     if alone:  # a heading over each single picture would leave the page empty beside it
         groups = [Group("", tuple(figure for group in groups for figure in group.figures))] if groups else []
     return Figures(tuple(groups), len(drawn) - len(by_need))
