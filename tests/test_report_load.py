@@ -195,6 +195,16 @@ def test_without_a_plan_equal_attempts_are_of_different_repeats(tmp_path: Path) 
     assert summary.overlap is None
 
 
+def test_without_a_plan_a_copy_is_no_repeat(tmp_path: Path) -> None:
+    keep_results(tmp_path, [make_result(), make_result(), make_result(gpu=1)])
+    loaded = load(tmp_path)
+    assert [row.task.repeat for row in loaded.rows] == [0, 0]
+    ((copy, reason),) = loaded.bad_files
+    kept = next(row.file for row in loaded.rows if row.file and row.task.gpus[0].visible_index == 0)
+    assert reason == f"a copy of {kept.name}, which counts"
+    assert copy != kept
+
+
 def test_results_outside_the_plan_are_not_counted(tmp_path: Path) -> None:
     keep_run(tmp_path / "run", [make_result(), make_result(), make_result(job="other")], [make_task()])
     loaded = load(tmp_path / "run")

@@ -542,6 +542,8 @@ def test_shipped_baselines_hold_the_whole_suite_and_their_published_scores(name:
     code, out, _ = call("report", ROOT / f"baselines/{name}.json", "--compare", "v100")
     assert (code, "Measured by another" in out, "over 24 common jobs" in out) == (0, True, True)
     assert "excluded: translator" in out
+    turned = "The base's rates, turned into what was trained: toy_lstm x 0.97, reso x 0.7812, atari x 128"
+    assert turned in call("report", ROOT / "baselines/h200.json", "--compare", name)[1]
 
 
 @pytest.mark.parametrize(("name", "gpus", "common", "scored"), [("h200", 1, 17, False), ("h200x2", 2, 18, True)])

@@ -65,6 +65,16 @@ def held(folder: Path) -> Iterator[None]:
         yield
 
 
+def test_a_wide_interval_is_told_as_it_lies(tmp_path: Path) -> None:
+    wide = [make_result(rates=[rate] * 30, repeat=repeat) for repeat, rate in enumerate((50, 100, 150))]
+    summary = summary_for(tmp_path, *wide)
+    (job,) = summary.jobs
+    assert job.interval
+    below, above = (round(100 * (end / 100 - 1)) for end in (job.interval.low, job.interval.high))
+    assert (below, above) == (-77, 261)
+    assert f" {below} +{above} % " in text_of(summary)
+
+
 def test_a_row_and_its_figures(tmp_path: Path) -> None:
     results = [make_result(rates=[(90, 110)[gpu]] * 30, gpu=gpu, repeat=r) for r in range(3) for gpu in range(2)]
     text = text_of(summary_for(tmp_path, *results), {"vae": 8})
@@ -82,7 +92,9 @@ def test_a_row_and_its_figures(tmp_path: Path) -> None:
         "108",
         "54.0",
     ]
-    assert line_of(text, "Score  ") == words("Score 90.00 95 %: 90.00 to 90.00 (±0.0 %)")
+    assert line_of(text, "Score  ") == words(
+        "Score 90.00 without the variance penalty 100.00, 95 %: 100.00 to 100.00 (±0.0 %)"
+    )
     assert line_of(text, "Failure rate")[2:5] == ["0.0", "%", "PASS"]
     assert "INCOMPLETE" not in text
     assert "PROVISIONAL" not in text

@@ -17,7 +17,7 @@ from test_report_render import summary_for, text_of
 from benchsuite.host.series import write_series
 from benchsuite.records import Measurement, Slice
 from benchsuite.report.load import load
-from benchsuite.report.steadiness import Steadiness, drift, last_change, spread, steadiness, student_t
+from benchsuite.report.steadiness import Estimate, Steadiness, drift, last_change, spread, steadiness, student_t
 from benchsuite.report.summarise import summarise
 from benchsuite.report.summary import JobSummary, TaskSummary
 from benchsuite.report.window import window_slices
@@ -41,12 +41,14 @@ def judge(rates: Sequence[float]) -> Steadiness:
     [
         ([100] * 30, 0.0, None, ""),
         ([40] * 4 + [100] * 26, 2.0, 1.5, ""),
-        ([60] * 13 + [100] * 17, 6.5, 0.67, "warm-up ended at 6.5 s, inside the window"),
+        ([60] * 13 + [100] * 17, 6.5, 0.67, "the rate rose by 6"),
         ([100] * 18 + [85] * 12, 9.0, -0.15, "the rate fell by 1"),
         # Boost clocks at first: a fall that is over before the window begins.
         ([110] * 6 + [100] * 24, 3.0, -0.09, ""),
         # A change of level, but of no account.
         ([99] * 15 + [100] * 15, 0.0, None, ""),
+        # One odd slice right behind a fall is no level from which a rise could be told.
+        ([110] * 23 + [88] + [100] * 6, 11.5, -0.1, "the rate fell by"),
         # A single odd slice is no level.
         ([100] * 15 + [92] + [100] * 14, 0.0, None, ""),
     ],
@@ -59,6 +61,13 @@ def test_the_last_change_of_level(
     assert found.change == (None if change is None else pytest.approx(change, abs=0.02))
     assert found.steady is not bool(told)
     assert told in "; ".join(found.why_not)
+
+
+@pytest.mark.parametrize(("df", "sure"), [(3, 1.835), (4, 1.658), (8, 1.455), (16, 1.378)])
+def test_a_drift_is_held_to_1_percent_whatever_its_number_of_slices(df: int, sure: float) -> None:
+    """The quantiles' ratio, t(99.5 %) / t(97.5 %), from tables of Student's t."""
+    assert Estimate(1.01 * sure, 1.0, df).significant
+    assert not Estimate(0.99 * sure, 1.0, df).significant
 
 
 def test_a_ramp_is_followed_to_its_end() -> None:
@@ -140,7 +149,7 @@ def test_the_table_flags_and_explains(tmp_path: Path) -> None:
     text = text_of(summary_for(tmp_path, late, make_result(gpu=1, rates=noisy([100] * 30))))
     assert "unsteady" in text.splitlines()[3]
     assert "1 of 2" in text
-    assert "warm-up ended at 6.5 s" in text
+    assert " % at 6.5 s" in text
     assert all(len(line) <= 120 for line in text.splitlines())
     assert "unsteady" not in text_of(summary_for(tmp_path / "b", make_result())).lower()
 

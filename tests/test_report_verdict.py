@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -170,13 +171,15 @@ def test_variances_are_drawn_together_and_one_that_is_far_off_is_not() -> None:
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 
-def results(factors: dict[str, float], repeats: int = 4, seed: int = 0, **changes: Any) -> list[Result]:
-    """Jobs on two GPUs with repeat noise of 0.5 %; `changes` are of every job's fields."""
+def results(
+    factors: dict[str, float], repeats: int = 4, seed: int = 0, noise: float = 0.005, **changes: Any
+) -> list[Result]:
+    """Jobs on two GPUs with repeat noise of 0.5 % or another; `changes` are of every job's fields."""
     rng = np.random.default_rng(seed)
     found = []
     for repeat in range(repeats):
         for name, factor in factors.items():
-            rate = 10_000 * factor * np.exp(rng.normal(0, 0.005))
+            rate = 10_000 * factor * np.exp(rng.normal(0, noise))
             job = Job(name=name, model="vae", **{"params": {"batch_size": 128}, **changes})
             tasks = [msgspec.structs.replace(make_task(name, repeat, gpu), job=job) for gpu in range(2)]
             found += [make_result(rates=[rate * (1 + g / 50)] * 30, task=task) for g, task in enumerate(tasks)]
@@ -210,12 +213,25 @@ def test_the_score_ratio_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     found, back = against(here, base), against(base, here)
     assert found.ratio and back.ratio and found.verdict.low and found.verdict.high
     assert (found.verdict.word, back.verdict.word) == ("FASTER", "SLOWER")
-    assert found.verdict.low < found.ratio < found.verdict.high
-    assert found.ratio * found.ratio == pytest.approx(found.verdict.low * found.verdict.high)
+    assert found.unpenalized
+    assert found.verdict.low < found.unpenalized < found.verdict.high
+    assert found.unpenalized**2 == pytest.approx(found.verdict.low * found.verdict.high)
     assert (back.ratio, back.verdict.low) == pytest.approx((1 / found.ratio, 1 / found.verdict.high))
     same = against(here, here)
     assert (same.ratio, same.verdict.word, same.verdict.identical) == (1.0, "SAME", True)
     assert [(job.ratio, job.verdict.identical) for job in same.jobs] == [(1.0, True)] * 2
+
+
+def test_the_verdict_of_the_score_does_not_rest_on_how_many_repeats_there_are(tmp_path: Path) -> None:
+    """The penalty of three repeats is smaller than that of thirty: the same machine must not look faster for it."""
+    few = run_in(tmp_path / "few", results({"a": 1.0}, repeats=3, noise=0.1, seed=1))
+    many = run_in(tmp_path / "many", results({"a": 1.0}, repeats=30, noise=0.1, seed=2))
+    found = against(few, many)
+    assert found.verdict.low and found.verdict.high and found.unpenalized and found.ratio
+    a, b = few.jobs[0], many.jobs[0]
+    assert found.unpenalized == pytest.approx((a.perf or 0) / (b.perf or 1))
+    assert found.ratio == pytest.approx(a.perf_adj / b.perf_adj)
+    assert math.sqrt(found.verdict.low * found.verdict.high) == pytest.approx(found.unpenalized)
 
 
 def test_a_published_baseline_gives_the_ratio_alone() -> None:

@@ -455,7 +455,7 @@ WARM = DataUsed(name="mnist", real=True, version="1", sha256="f" * 64, page_cach
     [
         ("isolation", "unmet", "not in force for 1 of 6 tasks", {"tenant": Tenant(asked="share", reason="not root")}),
         ("failures", "unmet", "16.7 %: 1 of 6", {"status": "failed", "rates": ()}),
-        ("overlap", "unmet", "during at least 56 % of each", {"origin_s": 1005.0}),
+        ("overlap", "unmet", "during at least 55 % of each", {"origin_s": 1005.0}),
         ("stolen CPU", "unmet", "processor time from 1 task", {"stolen": 0.02}),
         ("stolen CPU", "ok", "at most 0.9 %", {"stolen": 0.009}),
         ("stolen CPU", "note", "known of 5 of 6", {"stolen": None}),

@@ -71,7 +71,8 @@ def _verdicts(summary: Summary, score: Score) -> Iterator[Line]:
             value.append(f"   {word}", style="bold yellow")
     if score.interval:
         low, high = number(score.interval.low), number(score.interval.high)
-        value.append(f"   95 %: {low} to {high} (±{percent(score.interval.half)})", style="not bold")
+        plain = f"without the variance penalty {number(score.unpenalized)}, " if score.penalized else ""
+        value.append(f"   {plain}95 %: {low} to {high} (±{percent(score.interval.half)})", style="not bold")
     if score.reason:
         value.append(f"   no score: {score.reason}")
     yield "Score", value
@@ -138,6 +139,9 @@ def _against(comparison: Comparison, named: bool) -> Iterator[Line]:
     jobs = count(len(comparison.scored), "common job")
     value.append(f"  {against}" if named else "", "not bold")
     value.append(f"   {number(comparison.score)} / {number(comparison.base_score)}, over {jobs}", style="not bold")
+    without = ratio(comparison.unpenalized) != ratio(comparison.ratio)
+    if without:
+        value.append(f"; {ratio(comparison.unpenalized)} without the variance penalty", style="not bold")
     if left_out := (*comparison.different, *comparison.left_out):
         value.append(f"; left out: {', '.join(left_out)}", style="yellow")
     if forced := [job.name for job in comparison.jobs if job.forced and job.name in comparison.scored]:
@@ -147,7 +151,10 @@ def _against(comparison: Comparison, named: bool) -> Iterator[Line]:
     if verdict.reason:
         said.append(f"   {verdict.reason}", style="not bold")
     elif not verdict.identical:
-        said.append(f"   95 %: {bounds(verdict.low, verdict.high)}, margin {percent(comparison.margin)}", "not bold")
+        of = " without the penalty" if without else ""
+        said.append(
+            f"   95 %: {bounds(verdict.low, verdict.high)}{of}, margin {percent(comparison.margin)}", "not bold"
+        )
     yield "Verdict", said
 
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from benchsuite import files
 from benchsuite.report import milarun_suite
 from benchsuite.report.differences import Differences, differences, workload_fields
-from benchsuite.report.score import geometric_mean, repeat_means
+from benchsuite.report.score import geometric_mean, repeat_means, unpenalized
 from benchsuite.report.summarise import summary_of
 from benchsuite.report.summary import JobSummary, ProfileRef, Summary
 from benchsuite.report.verdict import MARGIN, Verdict, judge
@@ -27,7 +29,7 @@ class JobRatio:
 
     `same_workload` is None where a side does not tell what it trained, and `unknown` says which; False: not to be
     compared, unless `forced`, with the fields that differ in `fields`, where they are known. `excluded`: why not to
-    compare at all.
+    compare at all. `factor` and `base_factor`: what the rates of this run and of the base were multiplied by.
     """
 
     name: str
@@ -41,6 +43,8 @@ class JobRatio:
     excluded: str | None = None
     fields: tuple[str, ...] = ()
     forced: bool = False
+    factor: float = 1.0
+    base_factor: float = 1.0
 
     @property
     def refused(self) -> bool:
@@ -63,7 +67,9 @@ class Comparison:
     """`score` and `base_score` cover the jobs in `scored` and no other; `left_out` names the weighed ones that one side
     has no throughput for, `different` those, weighed or not, that train something else on the other side.
 
-    `verdict` is that of the score ratio; `margin` is relative. `tested`: how many jobs share the verdicts' level.
+    `unpenalized` is the ratio of the scores without their variance penalty, and `verdict` is that of this ratio: the
+    penalty grows with the number of repeats and tasks, and is no sample of theirs. `margin` is relative. `tested`: how
+    many jobs share the verdicts' level.
     """
 
     base: Summary
@@ -76,6 +82,7 @@ class Comparison:
     different: tuple[str, ...]
     score: float | None
     base_score: float | None
+    unpenalized: float | None
     verdict: Verdict
     margin: float
     differences: Differences
@@ -125,6 +132,8 @@ def compare(
     weights: Mapping[str, float] = weighing.jobs
     score = geometric_mean({job.name: job.perf_adj for job in scored}, weights)
     base_score = geometric_mean({job.name: job.base_perf_adj for job in scored}, weights)
+    sides = [{job.name: _in_todays_unit(of[job.name]) for job in scored} for of in (here, there)]
+    plain = _ratio(*(unpenalized(side, weights) for side in sides))
     samples = (
         repeat_means({job.name: here[job.name] for job in scored}, weights),
         repeat_means({job.name: there[job.name] for job in scored}, weights),
@@ -140,7 +149,8 @@ def compare(
         different=tuple(job.name for job in jobs if job.refused),
         score=score,
         base_score=base_score,
-        verdict=_score_verdict(_ratio(score, base_score), samples, margin, all(j.verdict.identical for j in scored)),
+        unpenalized=plain,
+        verdict=_score_verdict(plain, samples, margin, all(j.verdict.identical for j in scored)),
         margin=margin,
         differences=differences(summary, base),
     )
@@ -163,6 +173,10 @@ def _content(job: JobSummary) -> tuple[object, ...]:
     return (*what, [(repeat.repeat, repeat.perf) for repeat in job.repeats], tasks)
 
 
+def _in_todays_unit(job: JobSummary) -> JobSummary:
+    return msgspec.structs.replace(job, perf=None if job.perf is None else job.perf * (job.unit_factor or 1.0))
+
+
 def _repeat_rates(job: JobSummary) -> list[float]:
     """Items/s of each repeat that has any ok task, in today's unit."""
     return [repeat.perf * (job.unit_factor or 1.0) for repeat in job.repeats if repeat.perf is not None]
@@ -171,9 +185,9 @@ def _repeat_rates(job: JobSummary) -> list[float]:
 def _score_verdict(
     ratio: float | None, samples: tuple[Sequence[float], Sequence[float]], margin: float, identical: bool
 ) -> Verdict:
-    """The verdict of the score ratio, a family of its own, from the weighted means of each repeat.
+    """The verdict of the ratio of scores without their penalty, a family of its own, from each repeat's weighted mean.
 
-    Repeats scatter around the ratio of the scores, which counts failures and std% too: it is moved there.
+    Repeats scatter around that ratio, which counts failures too: it is moved there.
     """
     if ratio is None:
         return Verdict(None, reason="no score on both sides")
@@ -208,6 +222,8 @@ def _job_ratio(job: JobSummary, base: JobSummary, same_profile: bool, unlike: bo
         excluded=base.excluded or job.excluded,
         fields=job.unlike or base.unlike or workload_fields(job, base) if same is False else (),
         forced=unlike and same is False,
+        factor=factor,
+        base_factor=base_factor,
     )
 
 

@@ -34,6 +34,8 @@ _DIFFERENCE_COLUMNS = (
 )
 # So many differences are told one by one, with so many jobs each.
 _TOLD, _NAMED = 40, 6
+# With numbers of repeats that differ by more than this factor, a noisy suite raises more alarms than it should.
+_UNLIKE = 2.0
 _STYLES = {"FASTER": "green", "SLOWER": "red", "AMBIGUOUS": "yellow"}
 
 
@@ -112,8 +114,10 @@ def _what_decides(comparison: Comparison) -> str:
         same = any(job.verdict.identical for job in comparison.jobs)
         return "Identical content needs no test." if same else f"No verdict: both sides need {MIN_REPEATS} repeats."
     repeats = " or ".join(f"{here} against {base}" for here, base in found[:3]) + (" ..." if len(found) > 3 else "")
+    unlike = max(max(both) / min(both) for both in found)
+    more = " (about 13 % with 3 repeats against 10)" if unlike > _UNLIKE else ""
     return (
-        f"Verdicts: margin {percent(comparison.margin)}, family-wise error {percent(FAMILY_ERROR, 0)} over "
+        f"Verdicts: margin {percent(comparison.margin)}, family-wise error {percent(FAMILY_ERROR, 0)}{more} over "
         f"{count(comparison.tested, 'job')} (Holm), {repeats} repeats. SAME: within the margin; AMBIGUOUS: in brackets "
         "the repeats on both sides that would decide. An interval is one job's own 95 %."
     )
@@ -131,7 +135,11 @@ def _remarks(comparison: Comparison) -> Iterable[tuple[str, Sequence[str]]]:
             unknown[label].append(job.name)
         if job.verdict.reason:
             untested[f"The ratio alone, {job.verdict.reason}"].append(job.name)
+    here = [f"{job.name} x {job.factor:.4g}" for job in comparison.jobs if job.factor != 1]
+    there = [f"{job.name} x {job.base_factor:.4g}" for job in comparison.jobs if job.base_factor != 1]
     remarks = (
+        ("This run's rates, turned into what was trained", here),
+        ("The base's rates, turned into what was trained", there),
         *((label, _some(names)) for label, names in untested.items()),
         ("Not the same workload, left out of both scores", comparison.different),
         ("* Not the same workload, compared because of --compare-unlike", forced),

@@ -93,7 +93,7 @@ def load(path: Path) -> Loaded:
     tasks = _own(path / "plan.json", lambda: _compact(folder.plan().tasks), found)
     attempts = _own(path / "attempts.jsonl", folder.attempts, found) or []
     _find(path, found, {task.id: task for task in tasks or ()})
-    rows = _found_rows(found.results) if tasks is None else _planned_rows(tasks, attempts, found, in_progress)
+    rows = _found_rows(found) if tasks is None else _planned_rows(tasks, attempts, found, in_progress)
     reruns = tuple(_row(file, result) for file, result in found.reruns)
     if not rows and not reruns and not found.bad:
         raise ResultError(f"{path}: no results in this folder; name the folder that 'benchsuite jobs' wrote")
@@ -202,16 +202,20 @@ def _why_lost(end: Attempt, bad: dict[Path, str]) -> str:
     return f"its result {name} is missing" if name else "ended without a result"
 
 
-def _found_rows(found: Sequence[tuple[Path, Result]]) -> list[Row]:
-    """Without a plan: one row a task, by host and id. The same attempt twice is of two runs, and so of two repeats."""
+def _found_rows(found: _Found) -> list[Row]:
+    """Without a plan: one row a task, by host and id. The same attempt twice is of two runs, and so of two repeats; a
+    result that is there twice, as a copy, counts once."""
     attempts: dict[tuple[str, str, int], dict[int, Row]] = {}
-    for file, result in found:
+    for file, result in found.results:
         host, task, attempt = result.identity.host, result.task.id, result.identity.attempt
-        nth = 0
-        while attempt in attempts.setdefault((host, task, nth), {}):
-            nth += 1
-        attempts[host, task, nth][attempt] = _row(file, result)
-    repeats = max((result.task.repeat for _, result in found), default=0) + 1
+        nth, copy_of = 0, None
+        while copy_of is None and attempt in (of_run := attempts.setdefault((host, task, nth), {})):
+            nth, copy_of = nth + 1, of_run[attempt].file if of_run[attempt].result == result else None
+        if copy_of:
+            found.bad[file] = f"a copy of {copy_of.name}, which counts"
+        else:
+            attempts[host, task, nth][attempt] = _row(file, result)
+    repeats = max((result.task.repeat for _, result in found.results), default=0) + 1
     rows = []
     for (_, _, nth), of_task in attempts.items():
         in_order = [of_task[attempt] for attempt in sorted(of_task)]

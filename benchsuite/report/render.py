@@ -30,8 +30,10 @@ _INDENT = 2
 _NAMED = 8
 _LEGEND = (
     "perf: items/s in the measured window, mean over tasks. std%: between tasks. perf_adj = perf x (1 - std%) x "
-    "(1 - fail/n). 95 %: interval over repeats (needs 3)."
+    "(1 - fail/n). 95 %: perf's interval over repeats (needs 3)."
 )
+# Up to here an interval is about as wide below as above.
+_NARROW = 0.1
 # The higher a column's rank, the sooner a narrow terminal goes without it.
 _JOB_COLUMNS = (
     Column("job"),
@@ -167,11 +169,21 @@ def _job_cells(job: JobSummary, score: Score) -> list[str]:
         f"{job.unit}/s{per_gpu}" if job.unit else "n/a",
         share(job.std),
         number(None if job.to_run and job.perf is None else job.perf_adj),
-        f"±{percent(job.interval.half)}" if job.interval else "n/a",
+        _interval(job),
         f"{score.weighing.jobs[job.name]:g}" if job.name in score.weighing.jobs else "none",
         f"{job.slices:,}" if job.slices or job.perf is None else NONE,
         f"{job.seconds:,.1f}" if job.slices or job.perf is None else NONE,
     ]
+
+
+def _interval(job: JobSummary) -> str:
+    """Around perf; a wide one, which lies on a scale of ratios, as how far it reaches below and above."""
+    if job.interval is None or not job.perf:
+        return NONE
+    if job.interval.half <= _NARROW:
+        return f"±{percent(job.interval.half)}"
+    low, high = (100 * (end / job.perf - 1) for end in (job.interval.low, job.interval.high))
+    return f"{low:+.0f} {high:+,.0f} %"
 
 
 def _scaling_table(found: Sequence[Curve], summary: Summary, width: int) -> RenderableType:

@@ -25,7 +25,8 @@ class Score:
     `value` and `machine` are None where `reason` says why. `incomplete`: why the score does not cover all that is
     weighed, `coverage` by weight (0 to 1). `repeats`: those in which every scored job has a figure. `n` counts planned
     tasks, `ended` those that `fail` is out of: fewer only while the run is in progress. `penalized`: perf_adj pays for
-    std.
+    std. `unpenalized` is the score if it did not, and `interval` is around that: how far std would be off with other
+    repeats is not in it, nor is the score without its penalty any lower for more of them.
     """
 
     weighing: Weighing
@@ -41,6 +42,7 @@ class Score:
     repeats: int
     in_progress: bool
     penalized: bool = True
+    unpenalized: float | None = None
 
     @property
     def failure_rate(self) -> float | None:
@@ -81,10 +83,10 @@ def score(summary: Summary, weighing: Weighing, *, penalized: bool = True) -> Sc
     known = {name: rate for name, rate in machines.items() if rate}
     samples = repeat_means(scored, weights)
     around = log_interval(samples)
-    interval = None
-    if value and around:
+    plain, interval = unpenalized(scored, weights), None
+    if plain and around:
         factor = 1 + around.half
-        interval = Interval(low=value / factor, high=value * factor, half=around.half, repeats=around.repeats)
+        interval = Interval(low=plain / factor, high=plain * factor, half=around.half, repeats=around.repeats)
     return Score(
         weighing=weighing,
         value=value,
@@ -99,7 +101,14 @@ def score(summary: Summary, weighing: Weighing, *, penalized: bool = True) -> Sc
         repeats=len(samples),
         in_progress=summary.in_progress,
         penalized=penalized,
+        unpenalized=plain,
     )
+
+
+def unpenalized(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> float | None:
+    """The weighted geometric mean of perf * (1 - fail/n)."""
+    rates = {name: perf_adjusted(job.perf, None, job.ended, job.fail) for name, job in jobs.items()}
+    return geometric_mean(rates, weights) if all(rates.values()) else None
 
 
 def geometric_mean(rates: Mapping[str, float], weights: Mapping[str, float]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, TypeAlias
@@ -9,7 +10,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from benchsuite.records import DataUsed, Result
-from benchsuite.report.figures import percent
 from benchsuite.report.load import Row
 from benchsuite.tasks import Job, recorded_environ
 
@@ -79,7 +79,7 @@ def overlap(rows: Iterable[Row]) -> float | None:
 
 def overlap_words(share: float) -> str:
     """The overlap in a sentence."""
-    part = f"{'at least ' if share < 1 else ''}{percent(share, 0)}"
+    part = f"at least {math.floor(100 * share)} %" if share < 1 else "100 %"
     return f"all tasks of a wave trained during {part} of each one's window"
 
 

@@ -23,8 +23,8 @@ _FEWEST = 5
 # A level must last so many slices to be one: an odd slice at the end is no change.
 _LEVEL_SLICES = 3
 _PENALTY = 4.0
-# A drift must stand out at 1 %, not 5: a suite has hundreds of windows. t(99.5 %) / t(97.5 %) at 14 to 18 df.
-_SURE = 1.4
+# Quantiles of the normal distribution. A drift must stand out at 1 %, not 5: a suite has hundreds of windows.
+_Z_95, _Z_99 = 1.959964, 2.575829
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and the half width of its 95 % interval."""
+    """A figure and the half width of its 95 % interval, by Student's t on `df` degrees of freedom."""
 
     value: float
     half: float
+    df: int
 
     @property
     def significant(self) -> bool:
         """Not 0, at 1 %."""
-        return abs(self.value) > _SURE * self.half
+        return abs(self.value) > self.half * student_t(self.df, _Z_99) / student_t(self.df)
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ class Steadiness:
 
     def _why_not(self) -> Iterator[str]:
         if self.inside and self.settled_s is not None and self.change is not None:
-            what = "warm-up ended" if self.change > 0 else f"the rate fell by {percent(-self.change)}"
-            yield f"{what} at {self.settled_s:.1f} s, inside the window"
+            what = "rose" if self.change > 0 else "fell"
+            yield f"the rate {what} by {percent(abs(self.change))} at {self.settled_s:.1f} s, inside the window"
         if self.drift and self.drifting:
             yield f"drifts by {100 * self.drift.value:+.1f} ± {percent(self.drift.half)} per 10 s"
         if self.spread is None:
@@ -115,12 +116,13 @@ def last_change(measured: Sequence[Slice]) -> Change | None:
 
     One change point by least squares: the cut that leaves the least squared error around two means. It counts where
     F = gain / (error left / (n - 2)) is over 4 ln(n), a penalty as of the BIC, times (1 + r) / (1 - r) of `drift`, and
-    the change over 2 %; then the part behind it is searched in the same way. Of steady series of 30 slices with normal
-    noise about 1 % show a false one.
+    the change over 2 %; then the part behind it is searched in the same way. A level lasts three slices at least, but
+    for those of a warm-up, which only rise: one odd slice behind a fall is none. Of steady series of 30 slices with
+    normal noise about 1 % show a false change.
     """
     last, first = None, 0
     while len(measured) - first >= _FEWEST:
-        cut = _cut(measured[first:])
+        cut = _cut(measured[first:], _LEVEL_SLICES if last and last.by < 0 else 1)
         if cut is None:
             return last
         first += cut[0]
@@ -128,8 +130,9 @@ def last_change(measured: Sequence[Slice]) -> Change | None:
     return last
 
 
-def _cut(series: Sequence[Slice]) -> tuple[int, float] | None:
-    """How many slices lie before the change, and by what share the level behind differs; None where it does not."""
+def _cut(series: Sequence[Slice], fewest: int) -> tuple[int, float] | None:
+    """How many slices lie before the change, `fewest` at least, and by what share the level behind differs; None where
+    it does not."""
     n = len(series)
     lengths, counts = [s.end_s - s.start_s for s in series], [s.items for s in series]
     times, items = list(accumulate(lengths)), list(accumulate(counts))
@@ -140,7 +143,10 @@ def _cut(series: Sequence[Slice]) -> tuple[int, float] | None:
         (i / t - (total - i) / (total_s - t)) ** 2 * t * (total_s - t)
         for t, i in zip(times[: n - _LEVEL_SLICES], items, strict=False)
     ]
-    place = max(range(len(between)), key=between.__getitem__)
+    places = range(fewest - 1, len(between))
+    if not places:
+        return None
+    place = max(places, key=between.__getitem__)
     gain = between[place] / total_s
     left = math.fsum(i * i / t for i, t in zip(counts, lengths, strict=True)) - total**2 / total_s - gain
     # Rounding alone leaves some 1e-15 of the squares.
@@ -175,7 +181,7 @@ def drift(inside: Sequence[Slice]) -> Estimate | None:
     left = math.fsum(w * e * e for w, e in zip(weights, rest, strict=True))
     error = math.sqrt(left / (len(inside) - 2) / squares)
     half = student_t(len(inside) - 2) * error * math.sqrt(_wandering(rest))
-    return Estimate(slope * DRIFT_SPAN_S, half * DRIFT_SPAN_S)
+    return Estimate(slope * DRIFT_SPAN_S, half * DRIFT_SPAN_S, len(inside) - 2)
 
 
 def _wandering(rest: Sequence[float]) -> float:
@@ -198,14 +204,17 @@ def spread(inside: Sequence[Slice]) -> Estimate | None:
     perf = items / seconds
     squares = (s.elapsed_s * (s.items / s.elapsed_s - perf) ** 2 for s in inside)
     c = math.sqrt(math.fsum(squares) / seconds) / perf
-    return Estimate(c, student_t(len(inside) - 1) * c * math.sqrt((0.5 + c * c) / (len(inside) - 1)))
+    df = len(inside) - 1
+    return Estimate(c, student_t(df) * c * math.sqrt((0.5 + c * c) / df), df)
 
 
-def student_t(df: int) -> float:
-    """The 97.5 % quantile of Student's t, to 1 % from 3 degrees of freedom on (Abramowitz and Stegun, 26.7.5)."""
+def student_t(df: int, z: float = _Z_95) -> float:
+    """The quantile of Student's t at the level of the normal distribution's `z`, by default 97.5 %.
+
+    To 1 % from 3 degrees of freedom on (Abramowitz and Stegun, 26.7.5); below, 97.5 % alone.
+    """
     if df < 3:
         return (math.inf, 12.7062, 4.3027)[df]
-    z = 1.959964
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
