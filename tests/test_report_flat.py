@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 from conftest import keep_results, keep_run, make_result, make_task
+from made_telemetry import make_device, make_telemetry
 from outputs import call
 from support import in_process, one_line_error
 
@@ -80,6 +81,30 @@ def test_json_gives_the_summary_back(tmp_path: Path) -> None:
     assert content["score"]["verdict"] == "FAIL"
 
 
+def test_json_has_prices_scaling_and_gpus(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result("a", [rate] * 30, gpu=gpu) for gpu, rate in ((0, 100), (1, 50))])
+    _, out, _ = call(capsys, "report", tmp_path, "--price", "300", "--compare-gpus", "--json", "-")
+    content = strict(out)
+    value, machine = content["score"]["value"], content["score"]["machine"]
+    assert content["price"] == {"price": 300.0, "per_score": 300 / value, "per_machine_score": 300 / machine}
+    assert content["scaling"] == []
+    assert [(cell["gpu"]["index"], cell["mean"], cell["n"]) for cell in content["gpus"]["jobs"]["a"]] == [
+        (0, 100.0, 1),
+        (1, 50.0, 1),
+    ]
+    assert content["gpus"]["untested"] == {"a": "2 GPUs, 3 are needed"}
+    bare = strict(to_json(report_of(tmp_path)))
+    assert (bare["price"], bare["gpus"]) == (None, None)
+
+
+def test_time_under_slowed_clocks_is_in_the_rows(tmp_path: Path) -> None:
+    device = make_device(0, events={"sw_power_cap": 3.0, "hw_thermal": 1.5})
+    keep_results(tmp_path, [make_result(telemetry=make_telemetry(device)), make_result("bare")])
+    bare, slowed = job_rows(report_of(tmp_path))
+    assert (slowed["use_sw_power_cap"], slowed["use_hw_thermal"], slowed["use_sw_thermal"]) == (0.2, 0.1, 0.0)
+    assert bare["use_sw_power_cap"] is None
+
+
 def test_a_base_adds_columns(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     keep_run(tmp_path / "run", [make_result("a", [150] * 30), make_result("only", [1000] * 30)])
     keep_run(tmp_path / "base", [make_result("a", [100] * 30)])
@@ -87,6 +112,7 @@ def test_a_base_adds_columns(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     content = strict(out)
     assert err == ""
     assert [row["compared_ratio"] for row in content["jobs"]] == [1.5, None]
+    assert {row["compared_base"] for row in content["jobs"]} == {content["comparisons"][0]["name"]}
     (comparison,) = content["comparisons"]
     assert comparison["ratio"] == pytest.approx(1.5)
     assert comparison["base"] == "base"

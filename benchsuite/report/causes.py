@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchsuite.report.summary import Use
-from benchsuite.report.throttling import SLOWING
+from benchsuite.report.throttling import CAPPED, SLOWING
 
 # The uses of a job's tasks on one GPU.
 _Uses = Sequence[Use]
@@ -53,7 +53,7 @@ _SIGNS = (
     *map(_slowing, SLOWING),
     _Sign(_get("temperature_c"), partial(_above, 10), "it is at {}", "{:.0f} °C"),
     _Sign(_get("power_limit_w"), partial(_below, 0.98), "its power limit is {}", "{:,.0f} W"),
-    _Sign(partial(_event, "sw_power_cap"), partial(_above, 0.1), "at its power cap for {} of the time", "{:.0%}"),
+    _Sign(partial(_event, CAPPED), partial(_above, 0.1), "at its power cap for {} of the time", "{:.0%}"),
     _Sign(_get("sm_clock_mhz"), partial(_below, 0.98), "its SM clock is {}", "{:,.0f} MHz"),
     _Sign(_get("cpu_waiting"), partial(_above, 0.05), "its processes wait for a CPU for {} of the time", "{:.0%}"),
     _Sign(_get("cpu_throttled"), partial(_above, 0.05), "the CPU quota holds it back for {} of the time", "{:.0%}"),

@@ -12,9 +12,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from benchsuite.report.compare import Comparison, JobRatio
+from benchsuite.report.gpus import Cell, GpuComparison, GpuKey
 from benchsuite.report.render import Report
+from benchsuite.report.scaling import curves
 from benchsuite.report.score import Score
 from benchsuite.report.summary import JobSummary
+from benchsuite.report.throttling import CAPPED, SLOWING
 from benchsuite.schema import SCHEMA
 
 Scalar = str | int | float | bool | None
@@ -24,15 +27,19 @@ _FORMULA = ("=", "+", "-", "@")
 
 def job_rows(report: Report) -> list[dict[str, Scalar]]:
     """One row a job, all with the same columns, which no run changes: every single figure of the summary, those of a
-    record within it under "record_figure", its weight, and, beside a base, "compared_..." (a second: "compared2_...").
+    record within it under "record_figure", its weight, the share of the time under each cause of slowed clocks, and,
+    beside a base, "compared_..." (a second: "compared2_...").
     """
     rows = []
     for job in report.summary.jobs:
         row = {column: _at(job, path) for column, path in _columns(JobSummary)}
         row["weight"] = report.score.weighing.jobs.get(job.name)
+        events = job.use.clock_events if job.use else None
+        row |= {f"use_{name}": None if events is None else events.get(name, 0.0) for name in (CAPPED, *SLOWING)}
         for place, comparison in enumerate(report.comparisons, start=1):
             prefix = f"compared{place if place > 1 else ''}"
             ratio = next((found for found in comparison.jobs if found.name == job.name), None)
+            row[f"{prefix}_base"] = _whole(comparison.name)
             row |= {f"{prefix}_{column}": _at(ratio, path) for column, path in _columns(JobRatio) if column != "name"}
         rows.append(row)
     return rows
@@ -50,13 +57,16 @@ def to_csv(report: Report) -> str:
 
 
 def to_json(report: Report) -> str:
-    """Strict JSON: `jobs` are the rows of the CSV, `summary` is what `benchsuite summary` writes. Control characters
-    are escaped, so that it is safe on a terminal, too."""
+    """Strict JSON: `jobs` are the rows of the CSV, `summary` is what `benchsuite summary` writes (but for perf_adj, if
+    variance is not penalized). Control characters are escaped, so that it is safe on a terminal, too."""
     content = {
         "schema": SCHEMA,
         "kind": "report",
         "title": _whole(report.title),
         "score": _score(report.score),
+        "price": _price(report),
+        "scaling": [_builtins(curve) for curve in curves(report.summary)],
+        "gpus": _gpus(report.gpus) if report.gpus else None,
         "comparisons": [_comparison(comparison) for comparison in report.comparisons],
         "jobs": job_rows(report),
         "summary": msgspec.structs.replace(report.summary, source=_whole(report.summary.source)),
@@ -68,6 +78,26 @@ def to_json(report: Report) -> str:
 def _score(score: Score) -> dict[str, Any]:
     told = {"failure_rate": score.failure_rate, "verdict": score.verdict, "provisional": score.provisional}
     return {**_builtins(score), **told}
+
+
+def _price(report: Report) -> dict[str, float | None] | None:
+    if report.price is None:
+        return None
+    per = {"per_score": report.score.value, "per_machine_score": report.score.machine}
+    return {"price": report.price, **{name: report.price / of if of else None for name, of in per.items()}}
+
+
+def _gpus(found: GpuComparison) -> dict[str, Any]:
+    """Each job's rates by GPU and repeat, the outliers, and why jobs were not tested."""
+    cells = {job: [_cell(gpu, cell) for gpu, cell in of_job.items()] for job, of_job in found.cells.items()}
+    outliers = [_builtins(outlier) for outlier in found.outliers]
+    return {"jobs": cells, "outliers": outliers, "untested": dict(found.untested), "tests": found.tests}
+
+
+def _cell(gpu: GpuKey, cell: Cell) -> dict[str, Any]:
+    """Without how the GPU was used, which the summary has with its tasks."""
+    own = {name: value for name, value in _builtins(cell).items() if name != "uses"}
+    return {"gpu": _builtins(gpu), **own, **_properties(cell)}
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from benchsuite.report.load import Row
 from benchsuite.report.window import MIN_WINDOW_S, TOLERANCE_S, measured_slices, window_slices
 
 # Reasons for lower clocks that are trouble; a power cap is normal, and so are idle and clocks that were set.
+CAPPED = "sw_power_cap"
 SLOWING = ("sw_thermal", "hw_thermal", "hw_slowdown", "hw_power_brake")
 # As in the summary of the samples: what was seen holds until the next look, but not over a longer gap.
 _HOLDS_INTERVALS = 3

@@ -11,7 +11,7 @@ from rich.text import Text
 from benchsuite.report.figures import NONE, count, number, one_line, percent, share
 from benchsuite.report.summary import JobSummary, StdParts, Summary, Use
 from benchsuite.report.tables import Column, fitted
-from benchsuite.report.throttling import SLOWING
+from benchsuite.report.throttling import CAPPED, SLOWING
 
 _COLUMNS = (
     Column("job"),
@@ -76,7 +76,7 @@ def _cells(job: JobSummary, use: Use, parts: StdParts) -> list[str]:
         number(reserved / 2**30) if reserved is not None else NONE,
         _whole(use.power_w),
         number(use.items_per_joule),
-        NONE if use.clock_events is None else share(use.clock_events.get("sw_power_cap", 0.0)),
+        NONE if use.clock_events is None else share(use.clock_events.get(CAPPED, 0.0)),
         throttled(use),
         share(parts.gpus),
         share(parts.repeats),
