@@ -37,7 +37,8 @@ class Overrides:
         while rest:
             word = rest.pop(0)
             if not word.startswith("--") or word == "--":
-                remedy = f"changes come after -- as '--name value'; one job is chosen by '--name {word}' before it"
+                chosen = f"a profile's job is chosen by '--name {word}' before it"
+                remedy = f"changes come after -- as '--name value'; {chosen}"
                 raise ProfileError(f"unexpected '{word}': {remedy}")
             if any("\ud800" <= c <= "\udfff" for c in word + "".join(rest[:1])):
                 raise ProfileError(f"after --: {word!a} is not UTF-8")

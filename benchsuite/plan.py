@@ -92,10 +92,8 @@ def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
     """
     devices, asked = job.placement.devices, job.parallel.dp
     if devices != "none" and not gpus and not job.placement.cpu_allowed:
-        allowing = {"each": "per_gpu", "progression": "gpu_progression", "all": "all_gpus"}[devices] + "_or_cpu"
-        yield Place(
-            skip=f"no GPU is visible, and the profile does not allow this job on the CPU (placement: {allowing})"
-        )
+        named = {"each": "per_gpu", "progression": "gpu_progression", "all": "all_gpus"}[devices]
+        yield Place(skip=f"no GPU is visible, and the job's placement is {named} ({named}_or_cpu would allow the CPU)")
         return
     on_gpus = devices != "none" and bool(gpus)
     if on_gpus and (asked or 1) > len(gpus):

@@ -195,6 +195,10 @@ class Pressure(Record, frozen=True, kw_only=True):
     memory_full_s: float | None = None
 
 
+# In a tenant's `reason`: another run was on the machine, with a share of its own.
+OVERLAPS = "its share and ours overlap"
+
+
 class Tenant(Record, frozen=True, kw_only=True):
     """The fence: what was asked, what was in force, why, and what the kernel counted; null where it counts nothing.
 

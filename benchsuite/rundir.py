@@ -148,7 +148,7 @@ def check_empty(path: Path) -> None:
         OutputError: it holds something, or cannot be read.
     """
     if any(child.name != LOCK for child in path.iterdir()):
-        raise OutputError(f"{path}: the folder is not empty; name a new folder with -o, or go on with --resume")
+        raise OutputError(f"{path}: the folder is not empty; name a new folder with -o, or go on with jobs --resume")
 
 
 @dataclass(frozen=True)

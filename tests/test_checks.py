@@ -93,3 +93,9 @@ def test_the_band_of_the_loss(tmp_path: Path) -> None:
     wrong = benchsuite("run", "vae", "--", *words, "[3, 1]", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "lower bound first" in wrong.stderr
+
+
+def test_a_model_that_steps_by_itself_is_not_checked_in_a_precision_that_it_does_not_run_in() -> None:
+    found = checks.check_precision(How("cpu", "bf16"), steps_itself=True)
+    assert (found.asked, found.in_force) == ("bf16", "fp32")
+    assert checks.check_precision(How("cpu", "bf16")).in_force == "bf16"

@@ -129,6 +129,31 @@ def test_a_burst_leaves_room_for_what_is_usual_and_is_told(tmp_path: Path) -> No
     assert (axes.get_ylim(), axes.get_title(loc="right")) == ((0, pytest.approx(240 * 1.05)), "")
 
 
+def test_far_ratios_lie_on_an_axis_that_fits_them(tmp_path: Path) -> None:
+    rates = {"slow": 10, "same": 100, "fast": 2000}
+    keep_run(tmp_path / "here", [make_result(job, [rate] * 30) for job, rate in rates.items()])
+    keep_run(tmp_path / "base", [make_result(job, [100] * 30) for job in rates])
+    base = summary_of(tmp_path / "base")
+    (axes,) = axes_of("compare", tmp_path / "here", base=base, base_name=str(tmp_path / "base"))
+    low, high = axes.get_xlim()
+    assert (low * high, high) == (pytest.approx(1), pytest.approx(20**1.05))
+    assert axes.get_title(loc="left").endswith(" against base")
+
+
+def test_one_colour_a_name_in_all_panels(tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result(job, gpu=None) for job in "abc"])
+    sample(tmp_path, stolen=1.0)
+    # Nothing was stolen from the first: its panel begins with another.
+    first = next(iter(sorted((tmp_path / "telemetry").glob("a.*"))))
+    first.write_text(first.read_text().replace('"cpus_stolen_s":', '"cpus_stolen_x":'))
+    figure = plots.draw("telemetry", plots.Source(summary_of(tmp_path), tmp_path))
+    stolen = next(axes for axes in figure.axes if axes.get_ylabel() == "CPUs stolen")
+    assert [line.get_color() for line in stolen.lines] == ["C1", "C2"]
+    (legend,) = figure.legends
+    shown = [(text.get_text(), line.get_color()) for text, line in zip(legend.texts, legend.get_lines(), strict=True)]
+    assert shown == [("a.J0", "C0"), ("b.J0", "C1"), ("c.J0", "C2")]
+
+
 def test_a_panel_without_a_job_shows_nothing(tmp_path: Path) -> None:
     keep_run(tmp_path, [make_result(job) for job in "abcde"])
     assert [axes.axison for axes in axes_of("throughput", tmp_path)] == [True] * 5 + [False]

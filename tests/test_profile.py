@@ -231,7 +231,7 @@ def test_unknown_jobs_are_named_with_the_nearest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["batch"], "one job is chosen by '--name batch'"),
+        (["batch"], "a profile's job is chosen by '--name batch'"),
         (["--batch-size"], "'--batch-size' needs a value"),
         (["--batch-size", "many"], "expected int"),
         (["--bach-size", "3"], "did you mean 'batch_size'?"),

@@ -404,7 +404,7 @@ def test_too_few_repeats_and_unlike_jobs_that_are_compared(runs: Path, capsys: p
     flat = " ".join(out.split())
     assert "The ratio alone, 4 and 2 repeats (this run, base); both sides need 3: a, convnet_fp16" in flat
     assert "* Not the same workload, compared because of --compare-unlike: a (other workload: params.batch" in flat
-    assert "No verdict: both sides need 3 repeats." in flat
+    assert "No verdict: both sides need figures of 3 repeats each." in flat
     assert "; not the same workload: a, convnet_fp16, fast_style, translator" in flat
     row = next(line for line in out.splitlines() if line.strip().startswith("convnet_fp16 ") and "*" in line)
     assert row.split()[3:] == ["0.90*", "n/a", "n/a", "0.90"]

@@ -443,6 +443,8 @@ def test_a_good_run_meets_every_demand_but_a_whole_profile(tmp_path: Path) -> No
     }  # fmt: skip
 
 
+CROWDED = "another run of benchsuite is on this machine (process 7): its share and ours overlap"
+SHARED = msgspec.structs.replace(FENCED, reason=CROWDED)
 UNKNOWN = {"clock_events_s": None, "foreign": None, "ecc_uncorrected": None, "reasons": {"foreign": "in a container"}}
 ON_DATA = Job(name="vae", model="vae", data="mnist", page_cache="cold", placement=Placement(devices="each"))
 READ = DataUsed(name="mnist", real=True, version="1", sha256="f" * 64, page_cache="cold", cached=0.0)
@@ -454,6 +456,12 @@ WARM = DataUsed(name="mnist", real=True, version="1", sha256="f" * 64, page_cach
     ("about", "state", "words", "fields"),
     [
         ("isolation", "unmet", "not in force for 1 of 6 tasks", {"tenant": Tenant(asked="share", reason="not root")}),
+        (
+            "isolation",
+            "unmet",
+            "another run of benchsuite",
+            {"tenant": msgspec.structs.replace(FENCED, reason=CROWDED)},
+        ),
         ("failures", "unmet", "16.7 %: 1 of 6", {"status": "failed", "rates": ()}),
         ("overlap", "unmet", "during at least 55 % of each", {"origin_s": 1005.0}),
         ("stolen CPU", "unmet", "processor time from 1 task", {"stolen": 0.02}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -84,6 +85,13 @@ def test_failures_stand_and_the_interrupted_are_done_again(stopped: tuple[Path, 
     assert again.returncode == 1
     assert "3 tasks (3 of them before): 2 passed, 1 failed, 0 not run" in again.stderr
     assert len(statuses(folder / "out")["fails.J0"]) == 1
+
+
+def test_logs_may_be_removed_before_a_run_goes_on(stopped: tuple[Path, list[str]]) -> None:
+    folder, arguments = stopped
+    shutil.rmtree(folder / "out" / "logs")
+    benchsuite(*arguments, "--resume", cwd=folder)
+    assert statuses(folder / "out") == {"fails.J0": ["failed"], "slow.J0": ["interrupted", "ok"], "last.J0": ["ok"]}
 
 
 def test_repeats_extend_a_run_and_cannot_shrink_it(stopped: tuple[Path, list[str]]) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
-from support import side_by_side
+from support import side_by_side, wait_for
 
+from benchsuite.events import SliceClosed
 from benchsuite.launch import waves
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Exit, classify
 from benchsuite.launch.process import Tree
-from benchsuite.launch.seen import Seen
+from benchsuite.launch.seen import Seen, Told
+from benchsuite.records import Slice
 from benchsuite.tasks import Task
 
 
@@ -68,6 +73,54 @@ def test_one_that_hangs_takes_no_healthy_neighbour_with_it(
     assert {name: r.status for name, r in found.items()} == {"sick": "timeout", "healthy": "ok"}
     measured = [s for s in found["healthy"].measurement.streams[0].slices if s.phase == "measure"]
     assert sum(s.elapsed_s for s in measured) >= 1.2
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@pytest.mark.skipif(not os.access(FREEZER / "tasks", os.W_OK), reason="needs the freezer of cgroup v1, and root")
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_one_stuck_in_the_kernel_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen process ends by no signal until it is thawed, like one that waits for a dead disk."""
+    monkeypatch.setattr(waves, "STUCK_S", 1.0)
+    group = FREEZER / f"benchsuite-test-{os.getpid()}"
+    group.mkdir()
+
+    def freeze() -> None:
+        def worker() -> int | None:
+            found = [p.pid for p in psutil.Process().children(recursive=True) if "stuck.a1." in " ".join(p.cmdline())]
+            return found[0] if found else None
+
+        wait_for(lambda: worker() is not None)
+        (group / "cgroup.procs").write_text(str(worker()))
+        (group / "freezer.state").write_text("FROZEN")
+
+    freezing = threading.Thread(target=freeze)
+    freezing.start()
+    try:
+        jobs = {"stuck": {"params": {"kind": "hang"}, "timeout_s": 2.0, "min_time_s": 1.0}, "well": {"min_time_s": 1.0}}
+        began = time.monotonic()
+        found = side_by_side(tmp_path, monkeypatch, **jobs)
+        took_s = time.monotonic() - began
+    finally:
+        freezing.join()
+        (group / "freezer.state").write_text("THAWED")
+        wait_for(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+    assert {name: r.status for name, r in found.items()} == {"stuck": "timeout", "well": "ok"}
+    assert found["stuck"].error
+    assert "SIGKILL does not end it" in found["stuck"].error.message
+    assert took_s < 40
+
+
+def test_what_was_measured_is_known_however_long_it_holds() -> None:
+    told = Told()
+    held = Slice(start_s=1.0, end_s=1.5, steps=1, items=1, phase="hold")
+    first = msgspec.structs.replace(held, phase="measure")
+    told.take([SliceClosed(n=0, origin_s=0.0, slice=first, loss=None, last=True)])
+    told.take(SliceClosed(n=n, origin_s=0.0, slice=held, loss=None, last=False) for n in range(1, 1000))
+    assert told.measured
 
 
 def test_a_task_alone_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,7 +243,7 @@ class _Place:
             exit_code = self._wait(child)
             child.end()
             child.look()
-            how = Exit(exit_code, child.ending or "exited")
+            how = Exit(exit_code, child.ending or "exited", stuck=child.stuck)
             printed = last_lines(child.err)
             status, error = classify(child.seen, how, task.job.timeout_s, printed, tenant.described())
         finally:
@@ -261,6 +261,8 @@ class _Place:
                 child.tree.terminate()
             elif child.ending and now > child.kill_s:
                 child.tree.kill()
+                child.stuck = child.look() is None
+                return child.look()
             time.sleep(0.05)
         return exit_code
 

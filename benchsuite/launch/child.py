@@ -17,6 +17,7 @@ from benchsuite.events import Assignment
 from benchsuite.launch import process
 from benchsuite.launch.datasets import Given
 from benchsuite.launch.ledger import Ledger
+from benchsuite.launch.process import KILL_LIMIT_S
 from benchsuite.launch.seen import Seen, Watch
 from benchsuite.launch.tenants import Tenant
 from benchsuite.records import BatchSearch
@@ -41,7 +42,7 @@ class Child:
     """A running worker. `deadline_s` is when it must have ended, on CLOCK_MONOTONIC.
 
     `ending` says why it was asked to end before it did so by itself, `behind_then` which ranks of a group were
-    behind at that moment; `kill_s` is when it is asked no more.
+    behind at that moment; `kill_s` is when it is asked no more. `stuck`: SIGKILL did not end it.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Child:
         self.ending: Ended | None = None
         self.behind_then: str | None = None
         self.kill_s = 0.0
+        self.stuck = False
         self._closed = False
         self.err = ledger.log(task, "err")
         events = ledger.log(task, "events.jsonl")
@@ -135,7 +137,7 @@ class Child:
 
     def end(self) -> None:
         """End what is left of the tree and of its group."""
-        self.tree.kill()
+        self.tree.kill(limit_s=0.2 if self.stuck else KILL_LIMIT_S)
         self.tenant.kill()
 
     def close(self) -> None:

@@ -61,13 +61,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Exit:
-    """How a worker went: exit code (negative for a signal), why it was ended if it was, when that was asked for, and
-    which ranks of a group were behind then."""
+    """How a worker went: exit code (negative for a signal), why it was ended if it was, when that was asked for, which
+    ranks of a group were behind then, and whether SIGKILL could not end it."""
 
     code: int | None
     ended: Ended = "exited"
     asked_s: float | None = None
     behind: str | None = None
+    stuck: bool = False
 
 
 def classify(
@@ -80,6 +81,8 @@ def classify(
         tenant: what the kernel counted: how often it killed in the task's group for want of memory.
     """
     done = f"{len(seen.slices)} slices were finished"
+    if exit.stuck:
+        done = f"{done}; SIGKILL does not end it: it is stuck in the kernel, and may still use its GPU and processors"
     raised = seen.raised
     if raised and exit.ended == "interrupted" and exit.asked_s is not None and raised.at_s > exit.asked_s:
         raised = None  # what a model makes of SIGTERM is no fault of its own

@@ -18,6 +18,7 @@ from benchsuite.host.cgroupfs import started_ticks
 # Every process of a tree inherits this variable, so that one which left its session and its parent is still found.
 MARK = "BENCHSUITE_TREE"
 GRACE_S = 5.0
+KILL_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Tree:
         self._wait_empty(grace_s)
         self.kill()
 
-    def kill(self, limit_s: float = 10.0) -> None:
+    def kill(self, limit_s: float = KILL_LIMIT_S) -> None:
         """SIGKILL until nothing is left of the tree; bounded, since a process stuck in the kernel may outlive it."""
         deadline = time.monotonic() + limit_s
         while (left := self.members()) and time.monotonic() < deadline:

@@ -61,8 +61,14 @@ def left_of(rundir: RunDir, now: Plan, machine: Machine) -> Left:
     settled = {task: first for task, of in ends.items() if (first := _first(of))}
     pending = [wave for wave in waves(plan.tasks) if any(task.id not in settled for task in wave)]
     tasks = tuple(task for wave in pending for task in wave)
-    attempts = {task.id: max([*rundir.started(task), *ends[task.id], 0]) + 1 for task in tasks}
+    attempts = {task.id: max([*_started(rundir, task, lines), *ends[task.id], 0]) + 1 for task in tasks}
     return Left(plan, tasks, attempts, settled)
+
+
+def _started(rundir: RunDir, task: Task, lines: Iterable[Attempt]) -> list[int]:
+    """The attempts that a task was started in, by `logs/`, which may have been removed, and by what was noted."""
+    noted = (line.attempt for line in lines if line.task == task.id and line.event == "start")
+    return sorted({*rundir.started(task), *noted})
 
 
 def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan:
@@ -139,6 +145,7 @@ def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
     again = datetime.now(timezone.utc).isoformat(), " ".join(command)
     repeats = max((t.repeat for t in left.plan.tasks), default=-1) + 1
     try:
+        (rundir.path / "logs").mkdir(exist_ok=True)
         replace(rundir.path / "plan.json", to_json(left.plan, indent=2))
         resumed = msgspec.structs.replace(run, repeats=repeats, resumed=(*run.resumed, again))
         replace(rundir.path / "run.json", to_json(resumed, indent=2))
@@ -155,7 +162,7 @@ def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:
     starts = {(line.task, line.attempt): line for line in open_lines if line.event == "start"}
     kept = _kept(rundir, lines)
     for task in plan.tasks:
-        for attempt in rundir.started(task):
+        for attempt in _started(rundir, task, open_lines):
             if (task.id, attempt) in ended:
                 continue
             name, status = kept.get((task.id, attempt), (None, "interrupted"))

@@ -21,12 +21,14 @@ class Told:
     end: End | None = None
     raised: Raised | None = None
     damaged: int = 0
+    measured_all: bool = False
 
     def take(self, events: Iterable[Event]) -> None:
         """Sort new events in."""
         for event in events:
             if isinstance(event, SliceClosed):
                 self.slices.append(event)
+                self.measured_all |= event.last
             elif isinstance(event, Ready):
                 self.ready = event
             elif isinstance(event, End):
@@ -37,7 +39,7 @@ class Told:
     @property
     def measured(self) -> bool:
         """The stop rule is met: what follows is hold."""
-        return self.end is not None or any(s.last for s in self.slices[-400:])
+        return self.end is not None or self.measured_all
 
 
 @dataclass

@@ -64,7 +64,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         code=setting.code,
     )
     with Interrupt() as interrupt, _means(plan.tasks, setting, how) as means:
-        check_filled(plan.tasks, how.environ)
+        check_filled(plan.tasks, how.environ, interrupt.asked)
         interrupt.check()
         make_folder(out)
         if not (out / LOCK).exists():
@@ -94,7 +94,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
     with Interrupt() as interrupt, locked(out):
         rundir = RunDir(out)
         left = left_of(rundir, plan, how.machine)
-        check_filled(left.tasks, how.environ)
+        check_filled(left.tasks, how.environ, interrupt.asked)
         with _means(left.tasks, setting, how) as means:
             interrupt.check()
             changed = changes_since(rundir.run(), how.machine, setting.code)
@@ -141,7 +141,7 @@ def _means(tasks: Sequence[Task], setting: Setting, how: Invocation) -> Iterator
     fencing = Fencing.choose(how.isolation, require=how.require_isolation, largest=largest)
     try:
         if how.share:
-            fencing.limit(len(how.share.cpus), how.share.memory_bytes)
+            fencing.limit(how.share)
         gpus = {gpu.uuid: gpu for task in tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
             yield Means(setting, fencing, monitor)

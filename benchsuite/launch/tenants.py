@@ -124,12 +124,15 @@ class Fencing:
     def _few(self, tasks: int) -> str:
         return f"{self.count} usable CPUs are fewer than {tasks} tasks"
 
-    def limit(self, cpus: int, memory_bytes: int | None) -> None:
-        """Deal out no more than so many processors and so much memory: the share of an earlier task, where known."""
-        if cpus:
-            self.cpus, self.count = self.cpus[:cpus], min(self.count, cpus)
-        if memory_bytes:
-            self.memory_bytes = min(self.memory_bytes, memory_bytes)
+    def limit(self, share: records.Tenant) -> None:
+        """Deal out an earlier task's share: its very processors where all are here, else as many, near its GPU; and no
+        more memory."""
+        if share.cpus and set(share.cpus) <= set(self.cpus):
+            self.cpus = share.cpus
+        if share.cpus:
+            self.count = min(self.count, len(share.cpus))
+        if share.memory_bytes:
+            self.memory_bytes = min(self.memory_bytes, share.memory_bytes)
 
     def describe(self) -> records.Tenant:
         """What a task that runs alone would have in force."""
@@ -235,7 +238,7 @@ class Fencing:
 def _crowded(own: dict[str, cgroups.Place]) -> str:
     others = fence.others(own)
     who = ", ".join(f"process {pid}" for pid in others)
-    return f"another run of benchsuite is on this machine ({who}): its share and ours overlap" if others else ""
+    return f"another run of benchsuite is on this machine ({who}): {records.OVERLAPS}" if others else ""
 
 
 def _name(group: cgroups.Group) -> str:

@@ -29,6 +29,8 @@ from benchsuite.tasks import Task
 LOOK_EVERY_S = 0.1
 # A neighbour that is not ready by then, or by half of the shortest timeout, no longer keeps the others waiting.
 READY_LIMIT_S = 300.0
+# A process that SIGKILL does not end by then is stuck in the kernel: the run goes on without it.
+STUCK_S = 10.0
 # A task that has measured and only holds is let go at its deadline, and given this long to say its last.
 LAST_WORDS_S = 30.0
 
@@ -185,8 +187,12 @@ class Runner:
                 child.ending, child.behind_then = why, child.behind()
                 child.kill_s = time.monotonic() + GRACE_S
                 child.tree.terminate()
+        elif time.monotonic() > child.kill_s + STUCK_S:
+            child.stuck = True
+            self._end(child)
+            return True
         elif time.monotonic() > child.kill_s:
-            child.tree.kill()
+            child.tree.kill(limit_s=0.2)  # again at the next look: its neighbours are waiting for theirs
         return False
 
     def _end(self, child: Child) -> None:
@@ -194,7 +200,7 @@ class Runner:
             child.end()
             exit_code = child.look()
             seen = telemetry(self.monitor, child, self.ledger.rundir)
-            how = Exit(exit_code, child.ending or "exited", self.interrupt.asked_s, child.behind_then)
+            how = Exit(exit_code, child.ending or "exited", self.interrupt.asked_s, child.behind_then, child.stuck)
             self._keep(finished(child, how, self.setting, seen))
         finally:
             child.close()

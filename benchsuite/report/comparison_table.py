@@ -112,7 +112,9 @@ def _what_decides(comparison: Comparison) -> str:
     found = sorted({job.verdict.repeats for job in comparison.jobs if job.verdict.df is not None})
     if not found:
         same = any(job.verdict.identical for job in comparison.jobs)
-        return "Identical content needs no test." if same else f"No verdict: both sides need {MIN_REPEATS} repeats."
+        if same:
+            return "Identical content needs no test."
+        return f"No verdict: both sides need figures of {MIN_REPEATS} repeats each."
     repeats = " or ".join(f"{here} against {base}" for here, base in found[:3]) + (" ..." if len(found) > 3 else "")
     unlike = max(max(both) / min(both) for both in found)
     more = " (about 13 % with 3 repeats against 10)" if unlike > _UNLIKE else ""

@@ -124,7 +124,7 @@ def window_slices(measured: Sequence[Slice]) -> list[Slice]:
 
 def _too_short(measured: Sequence[Slice], inside: Sequence[Slice]) -> str:
     total_s = math.fsum(s.elapsed_s for s in measured)
-    inside_s = math.fsum(s.elapsed_s for s in inside)
+    inside_s = math.floor(10 * math.fsum(s.elapsed_s for s in inside)) / 10  # never rounded up to what is needed
     some = "1 slice" if len(measured) == 1 else f"{len(measured)} slices"
     return (
         f"insufficient samples: {some}, {total_s:.1f} s in all, leave {inside_s:.1f} s to measure on, "

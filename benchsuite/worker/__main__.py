@@ -87,7 +87,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     how = How(device.name, task.job.precision, task.job.compile, task.job.channels_last)
     step = make_step(workload, how, ranks)
     learns = Learning(workload) if workload.modules else None
-    precision = check_precision(how) if workload.modules else None
+    precision = check_precision(how, steps_itself=workload.step is not None) if workload.modules else None
     share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
     batches = iter(workload.batches(share))
     warmed = warm_up(step, batches, device)
@@ -187,13 +187,15 @@ class Measuring:
         one = Slice(
             start_s=round(start_s, 6), end_s=round(end_s, 6), steps=timed.steps, items=timed.items, phase=self.phase
         )
-        self.last_loss = loss_of(self.step)
+        loss = loss_of(self.step)
+        if self.phase == "measure":
+            self.last_loss = loss
         self.events.write(
             SliceClosed(
                 n=self.events.count,
                 origin_s=self.origin_ns / 1e9,
                 slice=one,
-                loss=self.last_loss,
+                loss=loss,
                 last=timed.last and self.phase == "measure",
             )
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchsuite.errors import ModelError
 from benchsuite.models import Workload
 from benchsuite.records import PrecisionCheck
-from benchsuite.worker.how import How, autocast
+from benchsuite.worker.how import MIXED, How, autocast
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,8 +19,11 @@ FP32_AT_MOST = 5e-6
 ELEVEN_BITS_AT_MOST = 1.2e-3
 
 
-def check_precision(how: How) -> PrecisionCheck:
+def check_precision(how: How, *, steps_itself: bool = False) -> PrecisionCheck:
     """One matrix product and one convolution beside fp64, in the precision that the steps will run in.
+
+    Args:
+        steps_itself: the model's own step knows nothing of mixed precision.
 
     Raises:
         ModelError: fp32 was asked for and the error is that of TF32 or less precise.
@@ -34,8 +38,9 @@ def check_precision(how: How) -> PrecisionCheck:
 
     a, b = normal(256, 512), normal(512, 256)
     images, kernels = normal(4, 32, 16, 16), normal(32, 32, 3, 3)
-    matmul = _error(how, lambda x, y: x @ y, a, b)
-    conv = _error(how, F.conv2d, images, kernels)
+    real = replace(how, precision="fp32") if steps_itself and how.precision in MIXED else how
+    matmul = _error(real, lambda x, y: x @ y, a, b)
+    conv = _error(real, F.conv2d, images, kernels)
     in_force = _name(max(matmul, conv))
     if how.precision == "fp32" and in_force != "fp32":
         errors = f"matrix product {matmul:.1e}, convolution {conv:.1e}"

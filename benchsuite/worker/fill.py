@@ -13,6 +13,7 @@ from benchsuite.errors import ModelError
 from benchsuite.events import Assignment
 from benchsuite.models import Share
 from benchsuite.worker.build import build, module_of, seed_of
+from benchsuite.worker.family import die_with_parent
 
 
 def problem(assignment: Assignment) -> str | None:
@@ -31,5 +32,6 @@ def problem(assignment: Assignment) -> str | None:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     found = problem(msgspec.json.decode(sys.stdin.buffer.read(), type=Assignment))
     sys.stdout.buffer.write(b"\n" + msgspec.json.encode(found))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
@@ -41,14 +43,14 @@ def draw(source: Source) -> Figure:
     for place, job in enumerate(shown):
         _job(axes, place, job)
     of_all = f" ({len(shown)} of {count(len(jobs), 'job')})" if len(jobs) > len(shown) else ""
-    title = f"{one_line(source.summary.source)} against {one_line(source.base_name)}{of_all}"
+    title = f"{one_line(source.summary.source)} against {one_line(PurePath(source.base_name).name)}{of_all}"
     axes.set_title(title, loc="left", parse_math=False)
     axes.axvline(1.0, color="0.4", linewidth=1)
     axes.set_yticks(range(len(shown)), [one_line(job.name) for job in shown])
     for label in axes.get_yticklabels():
         label.set_parse_math(False)
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    _scale(axes)
+    _scale(axes, [end for job in shown for end in (job.ratio, job.verdict.low, job.verdict.high) if end])
     return figure
 
 
@@ -62,10 +64,9 @@ def _job(axes: Axes, place: int, job: JobRatio) -> None:
                   textcoords="offset points", va="center", fontsize="small")  # fmt: skip
 
 
-def _scale(axes: Axes) -> None:
+def _scale(axes: Axes, ends: Sequence[float]) -> None:
     """A logarithmic axis with 1 in its middle, and wide enough to show that nothing differs."""
-    low, high = axes.get_xlim()
-    reach = max(1.05, high, 1 / max(low, 1e-12))
+    reach = max(1.05, math.exp(1.05 * max(abs(math.log(end)) for end in ends)))
     axes.set_xscale("log")
     axes.set_xlim(1 / reach, reach)
     axes.set_xlabel("ratio of perf, above 1 faster than the base (logarithmic)")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from benchsuite.errors import ResultError
 from benchsuite.report.figures import one_line
@@ -45,29 +46,37 @@ def draw(source: Source) -> Figure:
     start_s = min(of.samples[0].monotonic_s for _, of in seen)
     figure = Figure(figsize=(9.0, 2.2 * len(measures)), layout="constrained")
     panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
+    names = list(dict.fromkeys(_name(row, of) for row, of in seen))
+    colours = {name: f"C{place % 10}" for place, name in enumerate(names)}
     for axes, measure in zip(panels, measures, strict=True):
-        _panel(axes, measure, seen, start_s)
+        _panel(axes, measure, seen, start_s, colours)
     panels[-1].set_xlabel("seconds since the first sample")
     title = one_line(source.task or source.summary.source)
     if len(rows) > _MOST_TASKS:
         title += f", the first {_MOST_TASKS} of {len(rows):,} tasks"
     panels[0].set_title(title, loc="left", parse_math=False)
-    handles, labels = panels[0].get_legend_handles_labels()
-    if 1 < len(labels) <= _MOST_NAMES:
-        figure.legend(handles, labels, loc="outside right upper", fontsize="small")
+    if 1 < len(names) <= _MOST_NAMES:
+        handles = [Line2D([], [], color=colours[name], linewidth=1.1) for name in names]
+        figure.legend(handles, [one_line(name) for name in names], loc="outside right upper", fontsize="small")
     return figure
 
 
-def _panel(axes: Axes, measure: Measure, seen: Sequence[tuple[Row, Sampled]], start_s: float) -> None:
-    colours: dict[str, str] = {}
+def _name(row: Row, of: Sampled) -> str:
+    return of.name if of.about.kind == "device" else row.task.id
+
+
+def _panel(
+    axes: Axes,
+    measure: Measure,
+    seen: Sequence[tuple[Row, Sampled]],
+    start_s: float,
+    colours: Mapping[str, str],
+) -> None:
     for row, of in seen:
-        name = of.name if of.about.kind == "device" else row.task.id
         points = thinned([(at - start_s, value) for at, value in measure.points(of)])
         if not points:
             continue
-        label = None if name in colours else one_line(name)
-        colour = colours.setdefault(name, f"C{len(colours) % 10}")
-        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.1, label=label)
+        axes.plot(*zip(*points, strict=True), color=colours[_name(row, of)], linewidth=1.1)
     for start, end in sorted({_window(row, start_s) for row, _ in seen} - {None}, key=str):  # type: ignore[misc]
         axes.axvspan(start, end, color="0.5", alpha=0.12, linewidth=0)
     axes.set_ylabel(f"{measure.name}, {measure.unit}" if measure.unit else measure.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from benchsuite.records import Code, Run
+from benchsuite.records import OVERLAPS, Code, Run
 from benchsuite.report import weights as weighing
 from benchsuite.report.figures import count, percent
 from benchsuite.report.load import OPEN
@@ -121,6 +121,10 @@ def _isolation(evidence: Evidence) -> Finding:
         kinds = sorted({f"CPU {r.tenant.cpu}, memory {r.tenant.memory} ({r.tenant.reason})" for r in weak})
         text = f"not in force for {len(weak)} of {count(len(results), 'task')}"
         return unmet("isolation", text, "run it with --require-isolation; benchsuite doctor says what it needs", kinds)
+    shared = sorted({r.tenant.reason for r in results if OVERLAPS in r.tenant.reason})
+    if shared:
+        text = "in force, but another run of benchsuite used the same processors and memory"
+        return unmet("isolation", text, "have the machine to yourself, and make a new run", shared)
     found = sorted({f"CPU {r.tenant.cpu}, memory {r.tenant.memory}" for r in results})
     return ok("isolation", f"in force for all {count(len(results), 'task')}: {'; '.join(found)}")
 
