@@ -12,6 +12,7 @@ from benchsuite.schema import SCHEMA, Record
 from benchsuite.tasks import Gpu, PageCache, Task
 from benchsuite.telemetry import Telemetry
 
+OVERLAPS = "its share and ours overlap"  # in a tenant's `reason`: another run was on the machine
 Status = Literal["ok", "failed", "oom", "timeout", "killed", "lost", "interrupted", "skipped"]
 FAILURES: frozenset[Status] = frozenset({"failed", "oom", "timeout", "killed", "lost"})
 Phase = Literal["measure", "hold"]
@@ -193,10 +194,6 @@ class Pressure(Record, frozen=True, kw_only=True):
     cpu_full_s: float | None = None
     memory_some_s: float | None = None
     memory_full_s: float | None = None
-
-
-# In a tenant's `reason`: another run was on the machine, with a share of its own.
-OVERLAPS = "its share and ours overlap"
 
 
 class Tenant(Record, frozen=True, kw_only=True):
