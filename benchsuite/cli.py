@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 import sys
+from pathlib import Path
 from typing import TextIO
 
 import click
@@ -38,6 +39,7 @@ def benchsuite() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every message for the user is one line on stderr, and the exit status tells the outcome."""
+    _open_closed()
     try:
         sys.exit(benchsuite.main(args=arguments, prog_name="benchsuite", standalone_mode=False) or 0)
     except click.exceptions.Abort:
@@ -68,6 +70,14 @@ def main(arguments: list[str] | None = None) -> None:
             sys.stderr.flush()
         except OSError:
             _hush(sys.stderr)
+
+
+def _open_closed() -> None:
+    """A stream that the caller has closed takes what is said, and keeps none of it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the rest of the process
+            setattr(sys, name, stream)
 
 
 def _hush(stream: TextIO | None = None) -> None:

@@ -103,7 +103,7 @@ class EventReader:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
                 text = file.read()
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return []
         whole, newline, _ = text.rpartition(b"\n")
         self._offset += len(whole) + len(newline)
@@ -111,7 +111,7 @@ class EventReader:
         for line in whole.splitlines():
             try:
                 found.append(_decode(line))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 self.damaged += 1
         return found
 

@@ -14,6 +14,8 @@ import yaml
 from benchsuite.errors import ProfileError, nearest
 
 Kind = Literal["profiles", "weights", "baselines", "datasets"]
+# Far more than anyone writes by hand.
+_MOST_VALUES = 1_000_000
 _SUFFIXES = (".json", ".yaml", ".yml")
 
 
@@ -97,11 +99,31 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ProfileError(f"{path}: expected a mapping of names at the top, found {_kind_of(content)}")
     try:
+        if _size(content, path, {}) > _MOST_VALUES:
+            raise ProfileError(f"{path}: its aliases make over {_MOST_VALUES:,} values of it; write fewer")
         json.dumps(content, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ProfileError(f"{path}: nested too deeply, or an alias within itself") from None
     except UnicodeEncodeError as error:
         half = ord(error.object[error.start])
         raise ProfileError(f"{path}: half a character (\\u{half:04x}); write it whole") from None
     return content
+
+
+def _size(value: Any, path: Path, known: dict[int, int]) -> int:
+    """How many values it comes to where what is used several times is written out.
+
+    Raises:
+        ProfileError: one is not of those that JSON has, too, as after an explicit tag of YAML.
+    """
+    if isinstance(value, dict | list):
+        if id(value) not in known:
+            parts = value.values() if isinstance(value, dict) else value
+            known[id(value)] = 1 + sum(_size(part, path, known) for part in parts)
+        return known[id(value)]
+    if value is not None and not isinstance(value, str | int | float):
+        raise ProfileError(f"{path}: a value of type {type(value).__name__} is of no use here; leave out its tag")
+    return 1
 
 
 def _kind_of(value: Any) -> str:

@@ -142,7 +142,21 @@ def command_line(task: Task) -> str:
     words += ["run", task.job.model or task.job.entry or ""]
     if task.data_root:
         words += ["-d", task.data_root]
-    return shlex.join([*words, "--", *_place_arguments(task), *_job_arguments(task.job), *_param_arguments(task.job)])
+    words += ["--", *_place_arguments(task), *_job_arguments(task.job), *_param_arguments(task.job)]
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    """For a shell; a word with characters that cannot be seen has escapes in their place, as bash and its like have."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(_escaped(c) for c in word) + "'"
+
+
+def _escaped(character: str) -> str:
+    if not character.isprintable():
+        return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
+    return f"\\{character}" if character in "\\'" else character
 
 
 def _place_arguments(task: Task) -> Iterator[str]:

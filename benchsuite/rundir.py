@@ -213,7 +213,7 @@ class RunDir:
         """All whole lines; one cut short by a crash is passed over."""
         found = []
         file = self.path / "attempts.jsonl"
-        for line in file.read_bytes().splitlines() if file.exists() else ():
+        for line in file.read_bytes().splitlines() if file.is_file() else ():
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                 found.append(msgspec.json.decode(line, type=Attempt))
         return found
@@ -243,6 +243,8 @@ def read_record(path: Path, kind: type[R]) -> R:
         ResultError: unreadable or not such a record; names the file and the reason.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise ResultError(f"{path}: cannot be read: no regular file")
         return from_json(path.read_bytes(), kind)
     except OSError as error:
         raise ResultError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None

@@ -122,7 +122,7 @@ class Task(Record, frozen=True, kw_only=True):
     cell: str | None = None
     copy: int = 0
     gpus: tuple[Gpu, ...] = ()
-    ranks: int = 1
+    ranks: Annotated[int, Meta(gt=0)] = 1
     data_root: str | None = None
     environ: dict[str, str] = {}
     skip: str | None = None

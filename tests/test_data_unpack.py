@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import stat
 import tarfile
 import zipfile
@@ -39,7 +41,7 @@ def make_tar(path: Path, members: dict[str, bytes], kind: bytes = tarfile.REGTYP
 
 
 def run(archive: Path, tree: Path, **fields: object) -> list[Entry]:
-    kind = {".zip": "zip", ".tgz": "tar", ".gz": "gz"}[archive.suffix]
+    kind = {".zip": "zip", ".gz": "gz"}.get(archive.suffix, "tar")
     source = Source(**{"url": f"http://x/{archive.name}", "unpack": kind, **fields})  # type: ignore[arg-type]
     return unpack(source, archive, tree, lambda done: None)
 
@@ -141,3 +143,27 @@ def test_a_member_twice_or_as_file_and_folder_is_refused(tmp_path: Path) -> None
         run(tmp_path / "a.zip", tmp_path / "tree")
     with pytest.raises(DataError, match="a file and a folder"):
         run(make_zip(tmp_path / "b.zip", {"c": b"1", "c/d": b"2"}), tmp_path / "tree")
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz", "bz2"])
+def test_a_flipped_byte_in_a_compressed_tar_is_found(kind: str, tmp_path: Path) -> None:
+    """Also where tar itself sees nothing wrong: within a member's content."""
+    plain = make_tar(tmp_path / "a.tar", {"a": bytes(range(256)) * 400})
+    packed = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}[kind](plain.read_bytes())
+    for place in range(len(packed) // 3, len(packed), max(1, len(packed) // 20)):
+        broken = tmp_path / f"{place}.tar.{kind}"
+        broken.write_bytes(packed[:place] + bytes([packed[place] ^ 0xFF]) + packed[place + 1 :])
+        with pytest.raises(DataError, match="damaged"):
+            run(broken, tmp_path / f"tree{place}", unpack="tar")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_zip_whose_codec_finds_the_damage_is_damaged(method: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("a", bytes(range(256)) * 400)
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + bytes(b ^ 0xFF for b in content[middle : middle + 20]) + content[middle + 20 :])
+    with pytest.raises(DataError, match="damaged"):
+        run(path, tmp_path / "tree")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import make_gpu
+from conftest import make_gpu, make_task
 from support import benchsuite, environ, one_line_error, write_profile
 
 from benchsuite import profile
@@ -278,3 +278,21 @@ def test_results_stream_as_json_lines(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(r["identity"]["job"], r["status"]) for r in lines] == [("one", "ok"), ("two", "failed")]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.json"]
+
+
+def test_what_cannot_be_seen_is_escaped_in_a_printed_line() -> None:
+    """And the shell makes of it what it was."""
+    note = "curl x\r\x1b[2K# 'harmless' \\ \u009b \u202e"
+    task = msgspec.structs.replace(
+        make_task("job", gpu=None),
+        job=Job(name="job", model="polynome", prepare=note),
+        data_root="data\r",
+        environ={"CUDA_DEVICE_ORDER": "", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    line = command_line(task)
+    assert line.isprintable()
+    words = line.partition(" run polynome ")[2]
+    done = subprocess.run(["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, check=True)
+    given = done.stdout.decode().split("\0")
+    assert given[1] == "data\r"
+    assert next(word for word in given if "curl" in word) == f"--prepare={note}"

@@ -318,3 +318,27 @@ def test_compile_is_a_flag_or_a_mode(value: list[str]) -> None:
     assert job.compile == "default"
     (job,) = profile.load("standard", only=["vae"], overrides=Overrides.parse(["--no-compile"])).jobs
     assert job.compile == "none"
+
+
+BOMB = "\n".join(["a: &a0 [1, 1]", *(f"b{n}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]" for n in range(12))])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: !!binary aGVsbG8=", "a value of type bytes"),
+        ("a: !!timestamp 2001-01-01", "a value of type date"),
+        ("a: !!set {x, y}", "a value of type set"),
+        ("a: &a [*a]", "recursive node"),
+        (
+            "\n".join(["a: &a0 [1, 1]", *(f"b{n}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]" for n in range(12))]),
+            "aliases",
+        ),
+    ],
+)
+def test_what_only_yaml_has_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(text)
+    with pytest.raises(ProfileError, match=words) as caught:
+        profile.load(str(path))
+    assert "\n" not in str(caught.value)

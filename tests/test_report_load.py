@@ -16,7 +16,7 @@ from benchsuite.report.load import Loaded, load
 from benchsuite.report.score import score
 from benchsuite.report.summarise import summarise
 from benchsuite.report.weights import Weights, weigh
-from benchsuite.rundir import LOCK, Attempt, RunDir
+from benchsuite.rundir import LOCK, Attempt, RunDir, results
 from benchsuite.schema import to_json
 from benchsuite.tasks import Job, Placement, Plan, RerunOf
 
@@ -262,3 +262,15 @@ def test_ten_thousand_results_take_seconds(tmp_path: Path) -> None:
     start_s = time.perf_counter()
     assert len(load(tmp_path / "run").rows) == 1000
     assert time.perf_counter() - start_s < 3
+
+
+def test_a_foreign_result_does_not_push_out_the_runs_own(tmp_path: Path) -> None:
+    own, foreign = make_result(rates=[100] * 30), make_result(rates=[1000] * 30, host="hostB")
+    keep_run(tmp_path, [own])
+    file = next(file for file, _ in results(tmp_path))
+    end = Attempt(event="end", task=own.task.id, attempt=1, at="now", status="ok", result=file.name)
+    (tmp_path / "attempts.jsonl").write_bytes(msgspec.json.encode(end) + b"\n")
+    (tmp_path / "aaa.json").write_bytes(to_json(foreign))
+    loaded = load(tmp_path)
+    assert [row.perf for row in loaded.rows] == [100.0]
+    assert [(bad.name, "a second result" in why) for bad, why in loaded.bad_files] == [("aaa.json", True)]

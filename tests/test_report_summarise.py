@@ -227,3 +227,25 @@ def test_without_run_json_the_profile_comes_from_the_results(tmp_path: Path) -> 
     assert not summary.planned
     assert (summary.profile and summary.profile.name, summary.machine, summary.gpus_present) == ("suite", None, None)
     assert make_run().profile.name == "suite"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"fail": 50},
+        {"n": -3, "fail": -9},
+        {"perf": -5.0},
+        {"perf_adj": 1e12},
+        {"perf_adj": -1.0},
+        {"unit_factor": -2.0},
+    ],
+)
+def test_a_summary_with_figures_that_cannot_be_is_refused(wrong: dict[str, float], tmp_path: Path) -> None:
+    keep_run(tmp_path / "run", [make_result()])
+    summary = summarise(load(tmp_path / "run"))
+    write_summary(tmp_path / "good.json", summary)
+    assert read_summary(tmp_path / "good.json") == summary
+    (job,) = summary.jobs
+    write_summary(tmp_path / "s.json", msgspec.structs.replace(summary, jobs=(msgspec.structs.replace(job, **wrong),)))
+    with pytest.raises(ResultError, match=r"s\.json: job 'vae': "):
+        read_summary(tmp_path / "s.json")

@@ -17,7 +17,9 @@ from conftest import make_result, make_task
 
 from benchsuite import rundir
 from benchsuite.errors import OutputError, ResultError
+from benchsuite.events import EventReader
 from benchsuite.records import Result
+from benchsuite.rundir import RunDir
 from benchsuite.schema import from_json, to_json
 from benchsuite.tasks import Job
 
@@ -151,3 +153,18 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     with pytest.raises(OutputError, match="not empty"):
         rundir.RunDir.create(tmp_path, None, None)  # type: ignore[arg-type]
+
+
+def test_a_line_of_events_that_is_no_text_is_passed_over_and_counted(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(b'{"event":"sl\xce"}\n\xff\n')
+    reader = EventReader(file)
+    assert (reader.new(), reader.damaged) == ([], 2)
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("run.json", "plan.json", "attempts.jsonl"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(ResultError, match="no regular file"):
+        RunDir(tmp_path).run()
+    assert RunDir(tmp_path).attempts() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def command(results: Path | None, kind: str, output: str | None, base: str | Non
     from benchsuite.report import plots
     from benchsuite.report.compare import find_base
     from benchsuite.report.summarise import summary_of
+    from benchsuite.writing import write_new
 
     target = Path(output or f"{kind}.png")
     if target.suffix.lower() not in _ENDINGS:
@@ -33,8 +35,10 @@ def command(results: Path | None, kind: str, output: str | None, base: str | Non
     results = results or rundir.newest_run(os.environ)
     against = find_base(base) if base else None
     figure = plots.draw(kind, plots.Source(summary_of(results), results, against, base or "", task))
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=150, format=target.suffix[1:].lower())
     try:
-        figure.savefig(target, dpi=150)
+        write_new(target, drawn.getvalue())
     except OSError as error:
         raise OutputError(f"{target}: cannot be written: {(error.strerror or str(error)).lower()}") from None
     click.echo(f"benchsuite: plot written to {one_line(str(target))}", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import gzip
 import hashlib
+import lzma
 import shutil
 import stat
 import tarfile
@@ -25,6 +26,17 @@ from benchsuite.data.store import human
 LEAST_BYTES = 1 << 30
 RATIO = 20
 MOST_FILES = 5_000_000
+
+
+_DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    gzip.BadGzipFile,
+    NotImplementedError,
+)
 
 
 class BadArchive(DataError):
@@ -110,10 +122,14 @@ def unpack(source: Source, archive: Path, tree: Path, report: Callable[[int], No
     job = _Unpacking(source, archive, tree, limit, report)
     try:
         {"zip": _zip, "tar": _tar, "gz": _gz, "none": _plain}[source.unpack](job)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, NotImplementedError) as error:
+    except _DAMAGED as error:
         raise BadArchive(f"{archive.name}: the archive is damaged ({str(error) or 'cut'})") from None
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
         raise job.refuse("a member is a file and a folder at once") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise BadArchive(f"{archive.name}: the archive is damaged ({error})") from None  # of bz2, without a number
     if not job.entries:
         raise job.refuse("no file in it is of the data set")
     return job.entries
@@ -146,6 +162,10 @@ def _tar(job: _Unpacking) -> None:
             content = archive.extractfile(member)
             if content is not None:
                 job.take(member.name, content)
+        # Behind the last member come the checksums of what is compressed: they are only looked at when it is read.
+        packed = cast(IO[bytes], archive.fileobj)
+        while packed.read(CHUNK_BYTES):
+            pass
 
 
 def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

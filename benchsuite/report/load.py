@@ -155,8 +155,13 @@ def _own(file: Path, read: Callable[[], T], found: _Found) -> T | None:
 def _planned_rows(tasks: Sequence[Task], attempts: Iterable[Attempt], found: _Found, in_progress: bool) -> list[Row]:
     """One row a planned task: its first attempt that was not interrupted counts."""
     ids = {task.id for task in tasks}
+    lines: dict[str, list[Attempt]] = defaultdict(list)
+    for line in attempts:
+        lines[line.task].append(line)
+    noted = {line.result for of in lines.values() for line in of if line.event == "end" and line.result}
     by_attempt: dict[str, dict[int, tuple[Path, Result]]] = defaultdict(dict)
-    for file, result in found.results:
+    # Those that the run itself noted come first: another file with the same claim does not push one out.
+    for file, result in sorted(found.results, key=lambda kept: kept[0].name not in noted):
         task, attempt = result.task.id, result.identity.attempt
         if task not in ids:
             found.bad[file] = f"its task '{task}' is not in plan.json"
@@ -164,9 +169,6 @@ def _planned_rows(tasks: Sequence[Task], attempts: Iterable[Attempt], found: _Fo
             found.bad[file] = f"a second result of '{task}'; {by_attempt[task][attempt][0].name} counts"
         else:
             by_attempt[task][attempt] = (file, result)
-    lines: dict[str, list[Attempt]] = defaultdict(list)
-    for line in attempts:
-        lines[line.task].append(line)
     return [_planned_row(task, by_attempt[task.id], lines[task.id], found.bad, in_progress) for task in tasks]
 
 

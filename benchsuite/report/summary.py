@@ -10,7 +10,7 @@ import errno
 from pathlib import Path
 from typing import Any, Literal
 
-from benchsuite.errors import OutputError
+from benchsuite.errors import OutputError, ResultError, one_line
 from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.rundir import read_record
 from benchsuite.schema import SCHEMA, Record, to_json
@@ -264,8 +264,25 @@ class Summary(Record, frozen=True, kw_only=True):
 
 
 def read_summary(path: Path) -> Summary:
-    """Raises ResultError: unreadable, or not a summary."""
-    return read_record(path, Summary)
+    """Raises ResultError: unreadable, not a summary, or with figures that cannot be."""
+    summary = read_record(path, Summary)
+    for job in summary.jobs:
+        if reason := _impossible(job):
+            raise ResultError(f"{path}: job '{one_line(job.name)}': {reason}; name a summary as it was written")
+    return summary
+
+
+def _impossible(job: JobSummary) -> str | None:
+    """What no run can have measured."""
+    if not 0 <= job.fail <= job.n or not 0 <= job.to_run <= job.n:
+        return f"fail {job.fail} and to_run {job.to_run} of n {job.n}"
+    if job.perf is not None and job.perf < 0:
+        return f"perf {job.perf:g} is below 0"
+    if not 0 <= job.perf_adj <= (job.perf or 0.0) * (1 + 1e-9):
+        return f"perf_adj {job.perf_adj:g} does not lie between 0 and perf"
+    if job.unit_factor is not None and job.unit_factor <= 0:
+        return f"unit_factor {job.unit_factor:g} is not above 0"
+    return None
 
 
 def write_summary(path: Path, summary: Summary) -> None:

@@ -70,6 +70,8 @@ def weights_for(profile: ProfileRef | None, name: str | None = None) -> Weights:
     Raises:
         ProfileError: the named file is not found or not valid.
     """
+    if name == "":
+        raise ProfileError("--weights: name a file")
     default = _shipped_for(profile)
     path = files.find("weights", name) if name else default
     if path is None:

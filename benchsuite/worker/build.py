@@ -57,6 +57,8 @@ def build(module: ModuleType, task: Task, rank: int) -> Workload:
     workload = getattr(module, function)(params)
     if not isinstance(workload, Workload):
         raise ModelError(f"{function} of {module.__name__} returned {type(workload).__name__}, not a Workload")
+    if not isinstance(workload.unit, str):
+        raise ModelError(f"{function} of {module.__name__}: the unit is {workload.unit!r}; name what an item is")
     if rank:
         sys.modules["torch"].manual_seed(seed_of(task) + rank * 1_000_003)
     return workload

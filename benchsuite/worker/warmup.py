@@ -23,11 +23,14 @@ def warm_up(step: Step, batches: Iterator[Any], device: Device) -> WarmUp:
     """Take the first steps.
 
     Raises:
-        ModelError: the data ended, a loss is not finite, or no loss scale fits.
+        ModelError: the data ended, a step does not say how many items it took, a loss is not finite, or no loss scale
+            fits.
     """
     began, steps = time.monotonic(), 0
     for batch in itertools.islice(batches, WARM_UP_STEPS):
-        step.run(batch)
+        items = step.run(batch)
+        if type(items) is not int or items < 0:
+            raise ModelError(f"a step returned {items!r} for the items that it took; it must be a whole number from 0")
         steps += 1
     device.sync()
     if steps < WARM_UP_STEPS:
