@@ -16,6 +16,7 @@ from rich.console import Console
 
 from benchsuite.records import Code, Failure, Measurement, ProfileUsed, Result
 from benchsuite.report.compare import compare
+from benchsuite.report.document import Cell, Run
 from benchsuite.report.figures import number, one_line, ratio
 from benchsuite.report.load import load
 from benchsuite.report.render import Report, render
@@ -72,7 +73,8 @@ def test_a_wide_interval_is_told_as_it_lies(tmp_path: Path) -> None:
     assert job.interval
     below, above = (round(100 * (end / 100 - 1)) for end in (job.interval.low, job.interval.high))
     assert (below, above) == (-77, 261)
-    assert f" {below} +{above} % " in text_of(summary)
+    assert f" +{above} {below} % " in text_of(summary)
+    assert Cell((Run(f"+{above} {below} %"),)).value == above
 
 
 def test_a_row_and_its_figures(tmp_path: Path) -> None:

@@ -177,13 +177,14 @@ def _job_cells(job: JobSummary, score: Score) -> list[str]:
 
 
 def _interval(job: JobSummary) -> str:
-    """Around perf; a wide one, which lies on a scale of ratios, as how far it reaches below and above."""
+    """Around perf; a wide one, which lies on a scale of ratios, as how far it reaches above and below. The larger comes
+    first: the page sorts by it."""
     if job.interval is None or not job.perf:
         return NONE
     if job.interval.half <= _NARROW:
         return f"±{percent(job.interval.half)}"
     low, high = (100 * (end / job.perf - 1) for end in (job.interval.low, job.interval.high))
-    return f"{low:+.0f} {high:+,.0f} %"
+    return f"{high:+,.0f} {low:+.0f} %"
 
 
 def _scaling_table(found: Sequence[Curve], summary: Summary, width: int) -> RenderableType:
