@@ -204,6 +204,13 @@ def test_a_changed_byte_is_found_by_verify_and_remembered(files: Files, tmp_path
     assert whole(tmp_path)
 
 
+def test_verify_without_names_is_of_what_is_there(tmp_path: Path) -> None:
+    one_line_error(prepare("--verify", cwd=tmp_path), "data", "holds no data set to verify", "-d")
+    assert prepare("time_series", "--synthetic", "--size", "small", cwd=tmp_path).returncode == 0
+    done = prepare("--verify", cwd=tmp_path)
+    assert (done.returncode, done.stdout.count("every byte as it was"), "mnist" in done.stderr) == (0, 1, False)
+
+
 def test_verify_brings_nothing(files: Files, tmp_path: Path) -> None:
     done = prepare(str(describe(tmp_path, files.url)), "--verify", cwd=tmp_path)
     assert done.returncode == 1

@@ -55,6 +55,10 @@ def command(
         raise UsageError("-d: name a folder")
     root = Path(data or os.environ.get("BENCHSUITE_DATA") or "data").absolute()
     chosen = [load(name) for name in _names(names, profile)]
+    if verify and not names and not profile:  # of what is there, none was asked for that is not
+        chosen = [found for found in chosen if (root / found.name).exists()]
+        if not chosen:
+            raise UsageError(f"{root}: holds no data set to verify; name its folder with -d")
     request = Request(synthetic, cast("Size", size or "full"), workers or usable_cpus())
     real = [found.name for found in chosen if request.real(found)]
     if size == "small" and real and not verify:
