@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import random
 import stat
 import tarfile
 import zipfile
@@ -148,13 +149,24 @@ def test_a_member_twice_or_as_file_and_folder_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", ["gz", "xz", "bz2"])
 def test_a_flipped_byte_in_a_compressed_tar_is_found(kind: str, tmp_path: Path) -> None:
     """Also where tar itself sees nothing wrong: within a member's content."""
-    plain = make_tar(tmp_path / "a.tar", {"a": bytes(range(256)) * 400})
-    packed = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}[kind](plain.read_bytes())
+    plain = gzip.decompress(make_tar(tmp_path / "a.tgz", {"a": random.Random(1).randbytes(100_000)}).read_bytes())
+    packed = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}[kind](plain)
+    whole = tmp_path / f"whole.tar.{kind}"
+    whole.write_bytes(packed)
+    assert run(whole, tmp_path / "tree", unpack="tar")[0].size_bytes == 100_000
     for place in range(len(packed) // 3, len(packed), max(1, len(packed) // 20)):
         broken = tmp_path / f"{place}.tar.{kind}"
         broken.write_bytes(packed[:place] + bytes([packed[place] ^ 0xFF]) + packed[place + 1 :])
         with pytest.raises(DataError, match="damaged"):
             run(broken, tmp_path / f"tree{place}", unpack="tar")
+
+
+def test_what_comes_behind_the_last_member_is_no_bomb(tmp_path: Path) -> None:
+    plain = gzip.decompress(make_tar(tmp_path / "a.tgz", {"a": b"1"}).read_bytes())
+    (tmp_path / "b.tar.gz").write_bytes(gzip.compress(plain + bytes(1 << 22)))
+    assert run(tmp_path / "b.tar.gz", tmp_path / "fits", unpack="tar")
+    with pytest.raises(DataError, match=r"behind its last member come over 1\.0 MiB"):
+        run(tmp_path / "b.tar.gz", tmp_path / "tree", unpack="tar", unpacked_bytes=1 << 20)
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])

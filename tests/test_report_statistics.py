@@ -21,8 +21,12 @@ import pytest
 from numpy.typing import NDArray
 
 from benchsuite.records import Slice, Stream
-from benchsuite.report.summarise import log_interval
+from benchsuite.report.compare import compare
+from benchsuite.report.score import score
+from benchsuite.report.summarise import log_interval, perf_adjusted, relative_std
+from benchsuite.report.summary import JobSummary, ProfileRef, Repeat, Summary
 from benchsuite.report.verdict import Verdict, judge
+from benchsuite.report.weights import Weights, weigh
 from benchsuite.report.window import stream_window, window_slices
 
 Floats = NDArray[np.float64]
@@ -30,6 +34,7 @@ JOBS, GPUS, PLANTED = 12, 8, 4
 NOISE = np.full(JOBS, 0.01)
 THREEFOLD = np.geomspace(0.006, 0.018, JOBS)
 TENFOLD = np.geomspace(0.003, 0.03, JOBS)
+UNLIKE = np.geomspace(0.0005, 0.1, JOBS)
 ONE_WILD = np.r_[np.full(JOBS - 1, 0.01), 0.05]
 ARCHIVES = Path(__file__).resolve().parents[2] / "shared/data/milabench"
 
@@ -131,6 +136,55 @@ def test_a_planted_slowdown_is_found(repeats: int, least: float) -> None:
 def test_a_change_beyond_the_margin_is_hardly_ever_called_the_same(planted: float) -> None:
     found = list(verdicts(300, NOISE, (10, 10), 300, planted))
     assert statistics.fmean(suite[PLANTED].word == "SAME" for suite in found) <= 0.025
+
+
+# --- the score, which pays for scatter --------------------------------------------------------------------------------
+
+
+def suite(perfs: Floats) -> Summary:
+    """A run's summary from its perfs of shape [jobs, repeats], one GPU."""
+    jobs = []
+    for name, values in enumerate(perfs.tolist()):
+        perf, std = statistics.fmean(values), relative_std(values)
+        jobs.append(
+            JobSummary(
+                name=str(name),
+                n=len(values),
+                fail=0,
+                perf=perf,
+                std=std,
+                perf_adj=perf_adjusted(perf, std, len(values), 0),
+                repeats=tuple(Repeat(repeat=i, tasks=1, ok=1, perf=value) for i, value in enumerate(values)),
+            )
+        )
+    return Summary(source="run", profile=ProfileRef(name="s"), jobs=tuple(jobs))
+
+
+@pytest.mark.parametrize("noise", [NOISE, UNLIKE], ids=["alike", "unlike"])
+@pytest.mark.parametrize("repeats", [3, 5, 10])
+def test_the_interval_of_the_score_covers_the_truth(repeats: int, noise: Floats) -> None:
+    rng = np.random.default_rng(400 + repeats)
+    rates = machine(rng)
+    truth = math.exp(statistics.fmean(np.log(rates.mean(axis=1)).tolist()))
+    hits = []
+    for _ in range(600):
+        run = suite(per_repeat(rng, rates, noise, repeats))
+        found = score(run, weigh(Weights(), run))
+        assert found.interval and found.value and found.unpenalized
+        assert found.value < found.unpenalized
+        hits.append(holds(found.interval.low, found.interval.high, truth))
+    assert 0.93 <= statistics.fmean(hits) <= 0.97
+
+
+@pytest.mark.parametrize("repeats", [(3, 3), (3, 10), (10, 10)])
+def test_no_machine_beats_itself_by_the_number_of_its_repeats(repeats: tuple[int, int]) -> None:
+    rng = np.random.default_rng(500)
+    rates = machine(rng)
+    alarms = []
+    for _ in range(400):
+        here, base = (suite(per_repeat(rng, rates, UNLIKE, n)) for n in repeats)
+        alarms.append(compare(here, base, weigh(Weights(), here), "base").verdict.word in ("FASTER", "SLOWER"))
+    assert statistics.fmean(alarms) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / len(alarms))
 
 
 # --- recorded rates ---------------------------------------------------------------------------------------------------

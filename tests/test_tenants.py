@@ -19,6 +19,7 @@ import pytest
 from conftest import make_task
 from fake_cgroups import GIB, KernelV2, own_ground, v2_tree
 
+from benchsuite import records
 from benchsuite.errors import UsageError
 from benchsuite.host import cgroups
 from benchsuite.host.cgroupfs import started_ticks
@@ -586,3 +587,14 @@ def test_another_user_can_use_the_groups(prepare: Any, monkeypatch: pytest.Monke
         fencing.close()
     finally:
         os.seteuid(0)
+
+
+def test_a_rerun_has_the_very_processors_of_its_task_where_they_are() -> None:
+    """Of cores with two threads each, 0 to 7 and 16 to 23 are eight cores; 0 to 15 would be sixteen."""
+    share = records.Tenant(asked="share", reason="v2", cpus=(*range(8), *range(16, 24)), memory_bytes=1 << 30)
+    same = Fencing("auto", cpus=tuple(range(32)), count=32, memory_bytes=1 << 40)
+    same.limit(share)
+    assert (same.cpus, same.count, same.memory_bytes) == (share.cpus, 16, 1 << 30)
+    other = Fencing("auto", cpus=tuple(range(20)), count=20, memory_bytes=1 << 20)
+    other.limit(share)
+    assert (other.cpus, other.count, other.memory_bytes) == (tuple(range(20)), 16, 1 << 20)

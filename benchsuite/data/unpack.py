@@ -163,9 +163,11 @@ def _tar(job: _Unpacking) -> None:
             if content is not None:
                 job.take(member.name, content)
         # Behind the last member come the checksums of what is compressed: they are only looked at when it is read.
-        packed = cast(IO[bytes], archive.fileobj)
-        while packed.read(CHUNK_BYTES):
-            pass
+        packed, behind_bytes = cast(IO[bytes], archive.fileobj), 0
+        while chunk := packed.read(CHUNK_BYTES):
+            behind_bytes += len(chunk)
+            if behind_bytes > job.limit_bytes:
+                raise job.refuse(f"behind its last member come over {human(job.limit_bytes)}")
 
 
 def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

@@ -117,7 +117,7 @@ def _what_decides(comparison: Comparison) -> str:
         return f"No verdict: both sides need figures of {MIN_REPEATS} repeats each."
     repeats = " or ".join(f"{here} against {base}" for here, base in found[:3]) + (" ..." if len(found) > 3 else "")
     unlike = max(max(both) / min(both) for both in found)
-    more = " (about 13 % with 3 repeats against 10)" if unlike > _UNLIKE else ""
+    more = " (more with numbers of repeats so unlike)" if unlike > _UNLIKE else ""
     return (
         f"Verdicts: margin {percent(comparison.margin)}, family-wise error {percent(FAMILY_ERROR, 0)}{more} over "
         f"{count(comparison.tested, 'job')} (Holm), {repeats} repeats. SAME: within the margin; AMBIGUOUS: in brackets "
