@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from benchsuite.describe.tasks import DataFolder, Task
 from benchsuite.records import Compiled, GroupUsed, PeakMemory, PrecisionCheck, Slice, WarmUp
 from benchsuite.schema import Record
-from benchsuite.tasks import DataFolder, Task
 
 
 class Assignment(Record, frozen=True, kw_only=True):

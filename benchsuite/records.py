@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from benchsuite.describe.tasks import Gpu, PageCache, Task
 from benchsuite.schema import SCHEMA, Record
-from benchsuite.tasks import Gpu, PageCache, Task
 from benchsuite.telemetry import Telemetry
 
 OVERLAPS = "its share and ours overlap"  # in a tenant's `reason`: another run was on the machine

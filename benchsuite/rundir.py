@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
+from benchsuite.describe.tasks import Plan, Task
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.files import look
 from benchsuite.records import FAILURES, Result, Run
 from benchsuite.schema import R, Record, convert, current, decode, from_json, to_json
-from benchsuite.tasks import Plan, Task
 from benchsuite.writing import take, write_aside, write_new
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from benchsuite.errors import BenchError
-from benchsuite.report import milarun
-from benchsuite.report.milarun_suite import converted
-from benchsuite.report.summary import Summary, write_summary
+from benchsuite.report.milarun import summary_files
+from benchsuite.report.milarun.suite import converted
+from benchsuite.report.read.summary import Summary, write_summary
 
 TAG = "mila-ao-2020-2"
 TAGGED = "2020-08-06"
@@ -25,7 +25,7 @@ TAGGED = "2020-08-06"
 
 def convert(file: Path, machine: str, repeats: int, cgroups: bool) -> Summary:
     """Raises SystemExit where the file is no summary of milarun's."""
-    published = milarun.read_file(file)
+    published = summary_files.read_file(file)
     if published is None or published.profile is None:
         raise SystemExit(f"{file}: not a summary of milarun 2020")
     name = f"baselines/{published.profile.name}/{file.name}"

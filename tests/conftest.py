@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchsuite import cli
+from benchsuite.describe.tasks import Gpu, Job, Placement, Plan, Task
 from benchsuite.records import (
     Anchor,
     Code,
@@ -29,7 +30,6 @@ from benchsuite.records import (
     Timeline,
 )
 from benchsuite.rundir import Attempt, RunDir, write_result
-from benchsuite.tasks import Gpu, Job, Placement, Plan, Task
 
 # A job in the background of a shell ignores Ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -14,10 +14,10 @@ import pytest
 
 from benchsuite.host import cgroupfs
 from benchsuite.host.cgroups import UNIFIED, Group, enable, own
-from benchsuite.launch import fence
+from benchsuite.isolation import made_groups
 
 GIB = 1 << 30
-NAMES = (*fence.WANTED, *fence.EXTRA)
+NAMES = (*made_groups.WANTED, *made_groups.EXTRA)
 _numbers = itertools.count()
 V2_LINE = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 
@@ -77,8 +77,8 @@ class KernelV2:
         monkeypatch.setattr(cgroupfs, "make", self.make)
         monkeypatch.setattr(cgroupfs, "write", self.write)
         monkeypatch.setattr(Group, "remove", self.remove)
-        monkeypatch.setattr("benchsuite.launch.fence.entering_fails", lambda files: None)
-        monkeypatch.setattr("benchsuite.launch.prepared.entering_fails", lambda files: None)
+        monkeypatch.setattr("benchsuite.isolation.made_groups.entering_fails", lambda files: None)
+        monkeypatch.setattr("benchsuite.isolation.prepared_groups.entering_fails", lambda files: None)
 
     def make(self, folder: Path) -> None:
         if not folder.is_dir():
@@ -135,7 +135,7 @@ def own_ground() -> Iterator[Group]:
     """A real group for one test, empty, wherever this user may make one; skips the test where that is nowhere."""
     if os.getuid():
         pytest.skip("control groups are made for real by root only")
-    bases, _ = fence._bases(own())
+    bases, _ = made_groups._bases(own())
     mine = f"test-{os.getpid()}-{next(_numbers)}"  # of version 2 controllers it is one folder
     places = {name: bases[name].below(mine) for name in NAMES if name in bases}
     ground = Group(places)
@@ -145,7 +145,7 @@ def own_ground() -> Iterator[Group]:
             if place.version == 2:
                 enable(place.folder, [name for name in places if places[name] == place and name != UNIFIED])
     except OSError as error:
-        fence.end(ground)
+        made_groups.end(ground)
         pytest.skip(f"no control groups can be made here: {error.filename}: {error.strerror}")
     if not places:
         pytest.skip("this machine has no control groups")
@@ -154,4 +154,4 @@ def own_ground() -> Iterator[Group]:
         left = [str(path) for folder in ground.folders() for path in folder.iterdir() if path.is_dir()]
         assert left == [], "nothing may be left"
     finally:
-        fence.end(ground)
+        made_groups.end(ground)

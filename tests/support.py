@@ -18,17 +18,17 @@ import psutil
 import pytest
 
 from benchsuite import cli
+from benchsuite.describe.tasks import Job, Placement, Plan, Task
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
+from benchsuite.isolation.fencing import Fencing
 from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.process import MARK
-from benchsuite.launch.tenants import Fencing
 from benchsuite.launch.waves import Means, Runner
 from benchsuite.records import Code, ProfileUsed, Result, Run
 from benchsuite.rundir import RunDir, make_folder, results
-from benchsuite.tasks import Job, Placement, Plan, Task
 
 PROGRAMS = Path(__file__).parent / "programs"
 

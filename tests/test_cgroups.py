@@ -17,7 +17,7 @@ from benchsuite.host import cgroups
 from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.host.cgroups import UNIFIED, Group, Place, enable, own
 from benchsuite.host.counters import Counters, count, throttled_s, throttled_since_s
-from benchsuite.launch import confine, fence
+from benchsuite.isolation import enter, made_groups
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -58,7 +58,7 @@ def test_a_group_that_cannot_be_seen_is_not_taken_for_ours(tmp_path: Path) -> No
     root = tree(tmp_path, v1_line("memory"), "4:memory:/../../elsewhere", {})
     folders(root, "memory")
     assert own(root)["memory"] == Place(1, root / "sys/fs/cgroup/memory", root / "sys/fs/cgroup/memory", exact=False)
-    made = fence.Made.prove(own(root), (0,), 1 << 30)
+    made = made_groups.Made.prove(own(root), (0,), 1 << 30)
     assert made.versions == {}
     assert "cannot be seen" in made.why_not["memory"]
     assert list((root / "sys/fs/cgroup/memory").iterdir()) == []
@@ -130,31 +130,29 @@ def test_a_process_is_its_pid_and_start_and_a_zombie_is_dead() -> None:
 
 def test_the_wrapper_says_in_one_line_what_it_cannot_enter(tmp_path: Path) -> None:
     missing = tmp_path / "gone" / "cgroup.procs"
-    done = subprocess.run([*confine.prefix([missing]), "true"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*enter.prefix([missing]), "true"], capture_output=True, text=True, check=False)
     assert done.returncode == 125
     assert done.stderr.splitlines() == [
         f"benchsuite: cannot start the task in its fence: {missing}: No such file or directory"
     ]
-    done = subprocess.run([*confine.prefix([], [0]), "no-such-program"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*enter.prefix([], [0]), "no-such-program"], capture_output=True, text=True, check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (125, 1)
     for words in (["--cpus", "0"], ["--what", "x", "--", "true"], ["--"]):
-        done = subprocess.run([sys.executable, confine.__file__, *words], capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, enter.__file__, *words], capture_output=True, text=True, check=False)
         assert (done.returncode, len(done.stderr.splitlines())) == (125, 1)
-    assert confine.prefix([]) == []
+    assert enter.prefix([]) == []
 
 
 def test_the_wrapper_keeps_pid_arguments_descriptors_and_signals() -> None:
     reading, writing = os.pipe()
     code = "import os,signal,sys; os.write(int(sys.argv[1]), f'{os.getpid()} {os.sched_getaffinity(0)}'.encode())"
     cpu = min(os.sched_getaffinity(0))
-    child = subprocess.Popen(
-        [*confine.prefix([], [cpu]), sys.executable, "-c", code, str(writing)], pass_fds=(writing,)
-    )
+    child = subprocess.Popen([*enter.prefix([], [cpu]), sys.executable, "-c", code, str(writing)], pass_fds=(writing,))
     assert child.wait(20) == 0
     os.close(writing)
     with os.fdopen(reading) as file:
         assert file.read() == f"{child.pid} {{{cpu}}}"
-    piped = subprocess.run([*confine.prefix([], [cpu]), "sh", "-c", "kill -PIPE $$"], check=False)
+    piped = subprocess.run([*enter.prefix([], [cpu]), "sh", "-c", "kill -PIPE $$"], check=False)
     assert piped.returncode == -13, "SIGPIPE is not ignored"
 
 
@@ -173,11 +171,11 @@ def group_fixture(ground: Group) -> Iterator[Group]:
     group = ground.below("one")
     group.create()
     yield group
-    fence.end(group)
+    made_groups.end(group)
 
 
 def start(group: Group, command: list[str]) -> subprocess.Popen[str]:
-    words = [*confine.prefix(group.joins()), *command]
+    words = [*enter.prefix(group.joins()), *command]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -250,7 +248,7 @@ def test_a_group_with_members_stays_and_one_without_goes_with_all_below_it(group
 
 
 def test_who_is_late_finds_no_group_to_enter(group: Group) -> None:
-    assert fence.end(group)
+    assert made_groups.end(group)
     with start(group, SLEEP) as child:
         assert child.wait(10) == 125
         assert child.stderr
@@ -260,7 +258,7 @@ def test_who_is_late_finds_no_group_to_enter(group: Group) -> None:
 def test_processes_that_enter_while_the_group_is_ended_do_not_survive(group: Group) -> None:
     children = [start(group, SLEEP) for _ in range(12)]
     time.sleep(0.05)
-    assert fence.end(group)
+    assert made_groups.end(group)
     for child in children:
         with child:
             assert child.wait(10) in (-9, 125)
@@ -296,10 +294,10 @@ def test_version_2_gives_no_controller_below_a_group_with_processes() -> None:
             why = enable(box.folders()[0], [name])
             assert "holds processes" in why[name]
             inside = Place(2, box.folders()[0], place.mount)
-            base, refused = fence.unified_base(inside, [name])
+            base, refused = made_groups.unified_base(inside, [name])
             assert (base.folder, refused) == (folder, {}), "a sibling may have it"
             group.kill()
     finally:
-        fence.end(group)
+        made_groups.end(group)
         if name not in was:
             cgroups.cgroupfs.write(place.folder / "cgroup.subtree_control", f"-{name}")

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.torch
 from benchsuite.errors import ModelError  # noqa: E402
 from benchsuite.models import Optimiser, Workload, supervised  # noqa: E402
 from benchsuite.worker import checks  # noqa: E402
-from benchsuite.worker.how import How  # noqa: E402
 from benchsuite.worker.step import make_step  # noqa: E402
+from benchsuite.worker.training import How  # noqa: E402
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from support import benchsuite, command, environ, marked, one_line_error, status
 
 from benchsuite.launch import lock
 from benchsuite.launch.process import MARK
-from benchsuite.report.load import load
+from benchsuite.report.read.load import load
 from benchsuite.rundir import LOCK, RunDir
 
 

@@ -131,7 +131,7 @@ def test_a_full_disk_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_missing_extra_names_its_models_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchsuite.entries._found", lambda module: module != "gymnasium")
+    monkeypatch.setattr("benchsuite.describe.entries._found", lambda module: module != "gymnasium")
     (found,) = host.extras_findings()
     assert found.state == "bad"
     assert "cart_pole" in found.text

@@ -27,13 +27,13 @@ pytest.importorskip("torch")
 
 import torch
 
-from benchsuite import entries
+from benchsuite.describe import entries
 from benchsuite.events import PULSE_BYTES
 from benchsuite.models import Share, polynome, recommendation, subpixel
-from benchsuite.worker.agreement import AgreedRule
-from benchsuite.worker.how import How
+from benchsuite.worker.rank_slices import AgreedRule
 from benchsuite.worker.step import make_step
 from benchsuite.worker.timing import Stop
+from benchsuite.worker.training import How
 
 pytestmark = pytest.mark.torch
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import benchsuite, environ, one_line_error, read_results, side_by_side, write_profile
 
-from benchsuite.launch.tenants import Fencing
+from benchsuite.isolation.fencing import Fencing
 from benchsuite.rundir import RunDir
 
 ROOT = os.getuid() == 0

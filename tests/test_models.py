@@ -26,11 +26,11 @@ pytest.importorskip("minigrid")
 import torch
 
 import benchsuite.models
+from benchsuite.describe.tasks import Job
 from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, forever, on_tensors
-from benchsuite.tasks import Job
-from benchsuite.worker.how import How
 from benchsuite.worker.step import make_step
+from benchsuite.worker.training import How
 
 pytestmark = pytest.mark.torch
 

@@ -21,7 +21,7 @@ import torch
 from support import benchsuite, environ, read_results, write_profile
 from torch import Tensor, nn
 
-from benchsuite import entries
+from benchsuite.describe import entries
 from benchsuite.errors import ModelError
 from benchsuite.models import atari, minigrid
 from benchsuite.models.rl.grids import WORDS, Players, tokens

@@ -19,8 +19,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, recommendation, translator, wlm
-from benchsuite.worker.how import How
 from benchsuite.worker.step import make_step, read_compiled
+from benchsuite.worker.training import How
 
 pytestmark = pytest.mark.torch
 

@@ -21,8 +21,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, dcgan, loader, neural_style, on_tensors, scaling, ssd, subpixel
-from benchsuite.worker.how import How
 from benchsuite.worker.step import Step, make_step, read_compiled
+from benchsuite.worker.training import How
 
 pytestmark = pytest.mark.torch
 

@@ -15,12 +15,12 @@ import pytest
 from conftest import make_gpu
 from fake_nvml import MIB, card, play
 
+from benchsuite.describe.tasks import Gpu
 from benchsuite.host import machine, nvml
 from benchsuite.host import monitor as watching
 from benchsuite.host.device import Device, GpuLost
 from benchsuite.host.digest import summarise
 from benchsuite.host.monitor import Monitor
-from benchsuite.tasks import Gpu
 from benchsuite.telemetry import GPM_GAUGES, DeviceSample, GpuProcess
 
 ALWAYS = (0.0, float("inf"))

@@ -13,20 +13,21 @@ import pytest
 from conftest import make_gpu, make_task
 from support import benchsuite, environ, one_line_error, write_profile
 
-from benchsuite import profile
+from benchsuite.describe import profile
+from benchsuite.describe.command_line import command_line
+from benchsuite.describe.overrides import Overrides
+from benchsuite.describe.plan import make_plan, waves
+from benchsuite.describe.tasks import Gpu, Job, Parallel, Placement
 from benchsuite.errors import UsageError
 from benchsuite.host.machine import visible
-from benchsuite.overrides import Overrides
-from benchsuite.plan import command_line, make_plan, waves
 from benchsuite.rundir import job_id
-from benchsuite.tasks import Gpu, Job, Parallel, Placement
 
 FOUR = [make_gpu(i) for i in range(4)]
 
 
 @pytest.fixture(autouse=True)
 def all_packages_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchsuite.entries._found", lambda module: True)
+    monkeypatch.setattr("benchsuite.describe.entries._found", lambda module: True)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_only_variables_that_matter_are_recorded() -> None:
 
 
 def test_a_job_whose_extra_is_missing_is_skipped_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchsuite.entries._found", lambda module: module != "gymnasium")
+    monkeypatch.setattr("benchsuite.describe.entries._found", lambda module: module != "gymnasium")
     (task,) = make_plan("p", [Job(name="cart", model="cart_pole")], FOUR[:1], environ={}).tasks
     assert task.skip == "a package is missing: pip install 'benchsuite[rl]'"
 

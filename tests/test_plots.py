@@ -14,12 +14,12 @@ from outputs import call, sample
 from scipy import stats
 from support import in_process, one_line_error
 
+from benchsuite.describe.tasks import Job, Placement
 from benchsuite.records import Measurement
 from benchsuite.report import plots
-from benchsuite.report.scaling import curves
-from benchsuite.report.summarise import summary_of
-from benchsuite.report.summary import write_summary
-from benchsuite.tasks import Job, Placement
+from benchsuite.report.read.summary import write_summary
+from benchsuite.report.sources import summary_of
+from benchsuite.report.stats.scaling import curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchsuite import files, profile
+from benchsuite import files
+from benchsuite.describe import profile
+from benchsuite.describe.overrides import Overrides
+from benchsuite.describe.tasks import Job
 from benchsuite.errors import BenchError, ProfileError
-from benchsuite.overrides import Overrides
-from benchsuite.tasks import Job
 
 
 def write(path: Path, content: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchsuite import profile
+from benchsuite.describe import profile
 from benchsuite.files import shipped
 
 THEIRS = Path(__file__).resolve().parents[2] / "shared" / "data" / "milarun2020"

@@ -23,12 +23,12 @@ from torch import Tensor
 from benchsuite.data import descriptor
 from benchsuite.data.synthetic import generate
 from benchsuite.data.units import Site
+from benchsuite.describe.tasks import DataFolder
 from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, on_tensors, translator
 from benchsuite.models.readers import bpe_ids, ratings, tokens
-from benchsuite.tasks import DataFolder
-from benchsuite.worker.how import How
 from benchsuite.worker.step import make_step
+from benchsuite.worker.training import How
 
 pytestmark = pytest.mark.torch
 

@@ -10,11 +10,11 @@ import pytest
 from conftest import keep_run, make_result
 
 from benchsuite.errors import ProfileError
-from benchsuite.report.compare import Comparison, compare, find_base
-from benchsuite.report.load import load
-from benchsuite.report.summarise import summarise
-from benchsuite.report.summary import JobSummary, ProfileRef, Summary, write_summary
-from benchsuite.report.weights import Weights, weigh
+from benchsuite.report.read.load import load
+from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary, write_summary
+from benchsuite.report.stats.compare import Comparison, compare, find_base
+from benchsuite.report.stats.summarise import summarise
+from benchsuite.report.stats.weights import Weights, weigh
 
 
 def job(name: str, perf: float | None, adjusted: float | None = None, **fields: Any) -> JobSummary:

@@ -16,12 +16,12 @@ from made_telemetry import make_device, make_telemetry
 from outputs import call
 from support import in_process, one_line_error
 
-from benchsuite.report.flat import job_rows, to_csv, to_json
-from benchsuite.report.render import Report
-from benchsuite.report.score import score
-from benchsuite.report.summarise import summary_of
-from benchsuite.report.summary import Summary
-from benchsuite.report.weights import weigh, weights_for
+from benchsuite.report.read.summary import Summary
+from benchsuite.report.show.export import job_rows, to_csv, to_json
+from benchsuite.report.show.render import Report
+from benchsuite.report.sources import summary_of
+from benchsuite.report.stats.score import score
+from benchsuite.report.stats.weights import weigh, weights_for
 from benchsuite.rundir import LOCK
 from benchsuite.schema import convert
 

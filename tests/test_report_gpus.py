@@ -13,13 +13,22 @@ from conftest import Call, keep_results, keep_run, make_result, make_run, make_t
 from made_telemetry import make_device, make_telemetry, stolen_from
 from test_report_render import line_of
 
+from benchsuite.describe.tasks import Gpu
 from benchsuite.records import Pressure, Result, Tenant
-from benchsuite.report.causes import NO_TELEMETRY, NOTHING_DIFFERS
-from benchsuite.report.gpus import ALL_JOBS, Cell, GpuComparison, GpuKey, _holm, _tests, compare_gpus, deviations
-from benchsuite.report.gpus_table import findings, percent_of_best
-from benchsuite.report.load import load
-from benchsuite.report.summarise import summarise
-from benchsuite.tasks import Gpu
+from benchsuite.report.read.load import load
+from benchsuite.report.show.gpus_table import findings, percent_of_best
+from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS
+from benchsuite.report.stats.gpus import (
+    ALL_JOBS,
+    Cell,
+    GpuComparison,
+    GpuKey,
+    _holm,
+    _tests,
+    compare_gpus,
+    deviations,
+)
+from benchsuite.report.stats.summarise import summarise
 
 SLOW = 3
 

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 from conftest import keep_results, keep_run, make_result, make_run, make_task
 
+from benchsuite.describe.tasks import Job, Placement, Plan, RerunOf
 from benchsuite.errors import ResultError
 from benchsuite.records import Measurement, Result, Slice, Stream
-from benchsuite.report.load import Loaded, load
-from benchsuite.report.score import score
-from benchsuite.report.summarise import summarise
-from benchsuite.report.weights import Weights, weigh
+from benchsuite.report.read.load import Loaded, load
+from benchsuite.report.stats.score import score
+from benchsuite.report.stats.summarise import summarise
+from benchsuite.report.stats.weights import Weights, weigh
 from benchsuite.rundir import LOCK, Attempt, RunDir, results
 from benchsuite.schema import to_json
-from benchsuite.tasks import Job, Placement, Plan, RerunOf
 
 AT = "2026-01-06T16:00:00+00:00"
 

@@ -15,18 +15,18 @@ from conftest import Call, keep_run, make_result
 from msgspec.structs import replace
 
 from benchsuite.errors import ResultError
-from benchsuite.report import milarun
-from benchsuite.report.compare import compare, find_base
-from benchsuite.report.milarun_suite import UNITS, converted
-from benchsuite.report.score import score, without_penalty
-from benchsuite.report.summarise import summary_of
-from benchsuite.report.summary import JobSummary, ProfileRef, Summary, read_summary, write_summary
-from benchsuite.report.weights import Weights, weigh, weights_for
+from benchsuite.report.milarun.suite import UNITS, converted
+from benchsuite.report.read.suite_names import common_suite
+from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary, read_summary, write_summary
+from benchsuite.report.sources import summary_of
+from benchsuite.report.stats.compare import compare, find_base
+from benchsuite.report.stats.score import score, without_penalty
+from benchsuite.report.stats.weights import Weights, weigh, weights_for
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT.parent / "shared/data/milarun2020"
 FIXTURES, EXPECTED = PUBLISHED / "fixtures", PUBLISHED / "fixtures/expected"
-published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="milarun's published files are not here")
+with_published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="milarun's published files are not here")
 # Of each published baseline: the score without and with the variance penalty.
 SCORES = {
     "standard/v100": (1054.78, 1026.56),
@@ -54,7 +54,7 @@ def scored(summary: Summary, weights: Path | None, penalized: bool) -> float | N
     return found.value
 
 
-@published
+@with_published
 @pytest.mark.parametrize("penalized", [False, True])
 @pytest.mark.parametrize("name", SCORES)
 def test_published_baselines_give_the_published_scores(name: str, penalized: bool) -> None:
@@ -65,7 +65,7 @@ def test_published_baselines_give_the_published_scores(name: str, penalized: boo
         assert scored(summary, weights, penalized) == pytest.approx(SCORES[name][penalized], abs=0.005)
 
 
-@published
+@with_published
 @pytest.mark.parametrize("penalized", [False, True])
 def test_one_published_baseline_against_another_is_as_published(penalized: bool, call: Call) -> None:
     here, base = (PUBLISHED / f"baselines/standard/{name}.json" for name in ("rtx8000", "v100"))
@@ -78,7 +78,7 @@ def test_one_published_baseline_against_another_is_as_published(penalized: bool,
     assert (code, "another implementation" in out) == (0, True)
 
 
-@published
+@with_published
 def test_figures_of_a_published_baseline_are_kept_whole() -> None:
     jobs = {job.name: job for job in summary_of(PUBLISHED / "baselines/standard/v100.json").jobs}
     assert list(jobs) == [*list(UNITS)[:-1], *(f"scaling.{n}" for n in range(1, 9))]
@@ -98,7 +98,7 @@ def test_figures_of_a_published_baseline_are_kept_whole() -> None:
 # --- the original tool's output of its own result files ---------------------------------------------------------------
 
 
-@published
+@with_published
 def test_results_give_the_original_summary() -> None:
     summary = summary_of(FIXTURES / "results")
     expected = json.loads((EXPECTED / "summary.json").read_text())
@@ -116,7 +116,7 @@ def test_results_give_the_original_summary() -> None:
     assert (summary.gpus_used, summary.planned, summary.bad_files) == (2, False, ())
 
 
-@published
+@with_published
 def test_results_and_their_original_summary_give_the_same_figures() -> None:
     folder, file = summary_of(FIXTURES / "results"), summary_of(EXPECTED / "summary.json")
     kept = ("name", "unit", "devices", "group_gpus", "ranks", "n", "fail", "peak_memory_bytes")
@@ -139,7 +139,7 @@ def table(text: str) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     return rows, {label: float(value) for label, value in scores}
 
 
-@published
+@with_published
 @pytest.mark.parametrize(("file", "penalized"), [("report.txt", False), ("report_penalize.txt", True)])
 def test_the_original_reports_are_reproduced(file: str, penalized: bool) -> None:
     rows, scores = table((EXPECTED / file).read_text())
@@ -160,7 +160,7 @@ def test_the_original_reports_are_reproduced(file: str, penalized: bool) -> None
     assert (100 * found.failure_rate, found.verdict) == (scores["Failure rate"], "FAIL")
 
 
-@published
+@with_published
 def test_the_original_comparison_is_reproduced_but_for_failures_of_the_base() -> None:
     """Milarun lets the base's failures go; here they count on both sides, so that a run beside itself is 1."""
     rows, scores = table((EXPECTED / "report_compare.txt").read_text())
@@ -181,7 +181,7 @@ def test_the_original_comparison_is_reproduced_but_for_failures_of_the_base() ->
     assert found.base_score == pytest.approx(scores["Score (baseline)"] * paid, abs=0.0051)
 
 
-@published
+@with_published
 def test_milaruns_results_from_the_front_door(call: Call, tmp_path: Path) -> None:
     weights = FIXTURES / "fixture_weights.json"
     code, out, _ = call("report", FIXTURES / "results", "--weights", weights, "--no-penalize-variance")
@@ -426,12 +426,12 @@ def test_a_group_without_a_rate_has_none(tmp_path: Path) -> None:
         (["standard.vae", "10gb.vae"], None),
         (["standard.vae", "vae"], None),
         (["scaling.1", "scaling.2"], None),
-        (["milarun.models.vae:main"], None),
+        (["published.models.vae:main"], None),
         ([], None),
     ],
 )
 def test_the_suite_is_what_all_names_begin_with(names: list[str], suite: str | None) -> None:
-    assert milarun.common_suite(names) == suite
+    assert common_suite(names) == suite
 
 
 @pytest.mark.parametrize(
@@ -515,7 +515,7 @@ def test_other_suites_have_no_factors(tmp_path: Path) -> None:
     assert {(job.unit, job.unit_factor, job.excluded) for job in old.jobs} == {(None, None, None)}
 
 
-@published
+@with_published
 @pytest.mark.parametrize(("name", "machine"), [("v100", "8 V100 GPUs"), ("rtx8000", "8 RTX 8000 GPUs")])
 def test_the_shipped_baselines_are_what_the_script_makes(name: str, machine: str, tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("convert_milarun", ROOT / "scripts/convert_milarun.py")

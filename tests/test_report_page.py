@@ -14,15 +14,16 @@ from conftest import keep_run, make_gpu, make_result, make_run, make_task
 from outputs import call, sample
 
 from benchsuite.records import Failure, Measurement, Result, Slice
-from benchsuite.report.html import charts, page
-from benchsuite.report.load import Loaded, Row, load
-from benchsuite.report.render import Report
-from benchsuite.report.score import score
-from benchsuite.report.summarise import summarise, summary_of
-from benchsuite.report.summary import write_summary
-from benchsuite.report.svg import chart, scale, thinned
-from benchsuite.report.weights import weigh, weights_for
-from benchsuite.report.window import task_window
+from benchsuite.report.measure.window import task_window
+from benchsuite.report.read.load import Loaded, Row, load
+from benchsuite.report.read.summary import write_summary
+from benchsuite.report.show.html import charts, page
+from benchsuite.report.show.render import Report
+from benchsuite.report.show.svg import chart, scale, thinned
+from benchsuite.report.sources import summary_of
+from benchsuite.report.stats.score import score
+from benchsuite.report.stats.summarise import summarise
+from benchsuite.report.stats.weights import weigh, weights_for
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")

@@ -14,19 +14,19 @@ import pytest
 from conftest import keep_results, keep_run, make_result, make_run, make_task
 from rich.console import Console
 
+from benchsuite.describe.tasks import RerunOf
 from benchsuite.records import Code, Failure, Measurement, ProfileUsed, Result
-from benchsuite.report.compare import compare
-from benchsuite.report.document import Cell, Run
-from benchsuite.report.figures import number, one_line, ratio
-from benchsuite.report.load import load
-from benchsuite.report.render import Report, render
-from benchsuite.report.score import score
-from benchsuite.report.summarise import summarise
-from benchsuite.report.summary import Summary
-from benchsuite.report.weights import Weights, weigh
-from benchsuite.report.words import figure as words_of
+from benchsuite.report.read.load import load
+from benchsuite.report.read.summary import Summary
+from benchsuite.report.show.document import Cell, Run
+from benchsuite.report.show.format import number, one_line, ratio
+from benchsuite.report.show.one_line import figure as words_of
+from benchsuite.report.show.render import Report, render
+from benchsuite.report.stats.compare import compare
+from benchsuite.report.stats.score import score
+from benchsuite.report.stats.summarise import summarise
+from benchsuite.report.stats.weights import Weights, weigh
 from benchsuite.rundir import LOCK, Attempt, RunDir
-from benchsuite.tasks import RerunOf
 
 
 def text_of(

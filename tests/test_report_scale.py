@@ -21,8 +21,8 @@ from support import environ
 
 from benchsuite import manifest
 from benchsuite.records import Result
-from benchsuite.report.load import load
-from benchsuite.report.summarise import summarise
+from benchsuite.report.read.load import load
+from benchsuite.report.stats.summarise import summarise
 from benchsuite.report.verify.check import DEMANDS, RECORDS, check
 from benchsuite.rundir import results
 from benchsuite.schema import SCHEMA, current, from_json, to_json

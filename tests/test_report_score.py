@@ -13,9 +13,9 @@ from conftest import make_run
 from benchsuite import files
 from benchsuite.errors import ProfileError
 from benchsuite.records import Machine
-from benchsuite.report.score import Score, machine_throughput, score
-from benchsuite.report.summary import JobSummary, ProfileRef, Repeat, Summary
-from benchsuite.report.weights import Weights, read_weights, weigh, weights_for
+from benchsuite.report.read.summary import JobSummary, ProfileRef, Repeat, Summary
+from benchsuite.report.stats.score import Score, machine_throughput, score
+from benchsuite.report.stats.weights import Weights, read_weights, weigh, weights_for
 
 
 def job(name: str, perf: float | None, *, n: int = 1, fail: int = 0, repeats: int = 1, **fields: Any) -> JobSummary:

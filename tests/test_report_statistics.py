@@ -21,13 +21,13 @@ import pytest
 from numpy.typing import NDArray
 
 from benchsuite.records import Slice, Stream
-from benchsuite.report.compare import compare
-from benchsuite.report.score import score
-from benchsuite.report.summarise import log_interval, perf_adjusted, relative_std
-from benchsuite.report.summary import JobSummary, ProfileRef, Repeat, Summary
-from benchsuite.report.verdict import Verdict, judge
-from benchsuite.report.weights import Weights, weigh
-from benchsuite.report.window import stream_window, window_slices
+from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
+from benchsuite.report.measure.window import stream_window, window_slices
+from benchsuite.report.read.summary import JobSummary, ProfileRef, Repeat, Summary
+from benchsuite.report.stats.compare import compare
+from benchsuite.report.stats.score import score
+from benchsuite.report.stats.verdict import Verdict, judge
+from benchsuite.report.stats.weights import Weights, weigh
 
 Floats = NDArray[np.float64]
 JOBS, GPUS, PLANTED = 12, 8, 4

@@ -14,14 +14,22 @@ from made_telemetry import make_device, make_samples, make_telemetry
 from scipy.special import stdtrit
 from test_report_render import summary_for, text_of
 
+from benchsuite.describe.tasks import Job, Placement
 from benchsuite.host.series import write_series
 from benchsuite.records import Measurement, Slice
-from benchsuite.report.load import load
-from benchsuite.report.steadiness import Estimate, Steadiness, drift, last_change, spread, steadiness, student_t
-from benchsuite.report.summarise import summarise
-from benchsuite.report.summary import JobSummary, TaskSummary
-from benchsuite.report.window import window_slices
-from benchsuite.tasks import Job, Placement
+from benchsuite.report.measure.steadiness import (
+    Estimate,
+    Steadiness,
+    drift,
+    last_change,
+    spread,
+    steadiness,
+    student_t,
+)
+from benchsuite.report.measure.window import window_slices
+from benchsuite.report.read.load import load
+from benchsuite.report.read.summary import JobSummary, TaskSummary
+from benchsuite.report.stats.summarise import summarise
 
 
 def noisy(rates: Sequence[float], noise: float = 0.01, seed: int = 1) -> list[float]:

@@ -10,13 +10,15 @@ import msgspec
 import pytest
 from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 
+from benchsuite.describe.tasks import Job, RerunOf
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.records import DataUsed, Measurement, Result, Slice, Tenant
-from benchsuite.report.load import load
-from benchsuite.report.summarise import log_interval, perf_adjusted, relative_std, summarise, summary_of, workload
-from benchsuite.report.summary import JobSummary, Summary, read_summary, write_summary
+from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
+from benchsuite.report.read.load import load
+from benchsuite.report.read.summary import JobSummary, Summary, read_summary, write_summary
+from benchsuite.report.sources import summary_of
+from benchsuite.report.stats.summarise import summarise, workload
 from benchsuite.schema import to_json
-from benchsuite.tasks import Job, RerunOf
 
 
 def steady(rate: float, **fields: object) -> Result:

@@ -13,9 +13,9 @@ from conftest import Call, keep_results, keep_run, make_gpu, make_result, make_t
 from made_telemetry import make_device, make_telemetry, stolen_from
 from test_report_render import line_of, summary_for, text_of
 
+from benchsuite.describe.tasks import Job, Placement
 from benchsuite.records import Measurement, PeakMemory, Pressure, Result, Tenant
-from benchsuite.report.summary import JobSummary, StdParts, Use, read_summary
-from benchsuite.tasks import Job, Placement
+from benchsuite.report.read.summary import JobSummary, StdParts, Use, read_summary
 
 
 def used(rate: float = 100.0, gpu: int = 0, *, reserved: int = 2**33, device: Any = None, **fields: Any) -> Result:

@@ -14,15 +14,15 @@ from conftest import keep_run, make_result, make_run, make_task
 from scipy import stats
 
 from benchsuite import cli
+from benchsuite.describe.tasks import Job
 from benchsuite.records import Code, DataUsed, Result, Run
-from benchsuite.report.compare import Comparison, compare, find_base
-from benchsuite.report.differences import differences
-from benchsuite.report.load import load
-from benchsuite.report.summarise import summarise
-from benchsuite.report.summary import Repeat, Summary, read_summary, write_summary
-from benchsuite.report.verdict import Verdict, holm, judge, moderated
-from benchsuite.report.weights import Weights, weigh
-from benchsuite.tasks import Job
+from benchsuite.report.read.load import load
+from benchsuite.report.read.summary import Repeat, Summary, read_summary, write_summary
+from benchsuite.report.stats.compare import Comparison, compare, find_base
+from benchsuite.report.stats.differences import differences
+from benchsuite.report.stats.summarise import summarise
+from benchsuite.report.stats.verdict import Verdict, holm, judge, moderated
+from benchsuite.report.stats.weights import Weights, weigh
 
 # Rates of one repeat around 100, with a standard deviation of logs near 1 %.
 BASE = (100.0, 101.0, 99.0, 100.5, 99.5)

@@ -20,11 +20,11 @@ from made_telemetry import stolen_from
 from support import benchsuite, command, environ, in_process, one_line_error, wait_for, write_profile
 
 from benchsuite import manifest
+from benchsuite.describe.tasks import Job, Placement
 from benchsuite.records import Code, DataUsed, PrecisionCheck, ProfileUsed, Result, Stream, Tenant
 from benchsuite.report.verify import Finding, hashed
 from benchsuite.report.verify.check import DEMANDS, RECORDS, check
 from benchsuite.rundir import LOCK
-from benchsuite.tasks import Job, Placement
 from benchsuite.telemetry import DeviceTelemetry, GpuProcess, Telemetry
 
 Json = dict[str, Any]

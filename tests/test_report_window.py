@@ -10,7 +10,7 @@ import pytest
 from conftest import make_result, make_slices
 
 from benchsuite.records import Measurement, Slice, Stream
-from benchsuite.report.window import Window, stream_window, task_window, window_slices
+from benchsuite.report.measure.window import Window, stream_window, task_window, window_slices
 
 # A13 stretched to 12 s: the first two seconds, then four times 2.5 s.
 WARM_UP = [2.0] * 2 + [40.0] * 2 + [100.0] * 5 + [101.0] * 5 + [99.0] * 5 + [100.0] * 5

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from support import benchsuite, command, environ, one_line_error, statuses, wait_for, write_profile
 
+from benchsuite.describe.plan import make_plan
+from benchsuite.describe.tasks import Job, Placement
 from benchsuite.launch.forecast import Forecast, in_words
-from benchsuite.plan import make_plan
 from benchsuite.rundir import LOCK, RunDir
-from benchsuite.tasks import Job, Placement
 
 
 @pytest.fixture

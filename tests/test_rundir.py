@@ -16,12 +16,12 @@ import pytest
 from conftest import make_result, make_task
 
 from benchsuite import rundir
+from benchsuite.describe.tasks import Job
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.events import EventReader
 from benchsuite.records import Result
 from benchsuite.rundir import RunDir
 from benchsuite.schema import from_json, to_json
-from benchsuite.tasks import Job
 
 WHEN = datetime(2020, 1, 6, 16, 0, 0, 123456, tzinfo=timezone.utc)
 

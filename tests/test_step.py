@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
+from benchsuite.describe.tasks import Precision
 from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Carry, Nets, Optimiser, Share, Update, Workload, polynome, supervised, vae
-from benchsuite.tasks import Precision
 from benchsuite.worker.device import Cpu, open_device
-from benchsuite.worker.how import How, set_precision
 from benchsuite.worker.step import Step, make_step, own_step_notes, read_compiled
+from benchsuite.worker.training import How, set_precision
 from benchsuite.worker.warmup import WARM_UP_STEPS, warm_up
 
 pytestmark = pytest.mark.torch

@@ -20,13 +20,13 @@ from conftest import make_task
 from fake_cgroups import GIB, KernelV2, own_ground, v2_tree
 
 from benchsuite import records
+from benchsuite.describe.tasks import Job, Task
 from benchsuite.errors import UsageError
 from benchsuite.host import cgroups
 from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.host.cgroups import Group, Place
-from benchsuite.launch import confine, fence, prepared
-from benchsuite.launch.tenants import Fencing, Isolation, Tenant
-from benchsuite.tasks import Job, Task
+from benchsuite.isolation import enter, made_groups, prepared_groups
+from benchsuite.isolation.fencing import Fencing, Isolation, Tenant
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "cgroup_setup.sh"
 MIB = 1 << 20
@@ -85,7 +85,7 @@ def test_in_the_root_group_tenants_are_made_below_it(tmp_path: Path, kernel: Ker
         "memory.swap.max": "0",
         "memory.oom.group": "1",
     }
-    assert tenants[0].prefix == confine.prefix([first / "cgroup.procs"]), "one hierarchy, entered once"
+    assert tenants[0].prefix == enter.prefix([first / "cgroup.procs"]), "one hierarchy, entered once"
     assert tenants[0].environ == {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}
     for tenant in tenants:
         tenant.close()
@@ -168,7 +168,7 @@ def test_no_hierarchy_at_all(tmp_path: Path) -> None:
 def test_a_process_that_cannot_enter_is_found_out(
     tmp_path: Path, kernel: KernelV2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fence, "entering_fails", lambda files: "it is closed")
+    monkeypatch.setattr(made_groups, "entering_fails", lambda files: "it is closed")
     found = choose(tmp_path).describe()
     assert (found.cpu, found.memory) == ("affinity", "none")
     assert "it is closed" in found.reason
@@ -252,7 +252,7 @@ def test_prepared_groups_are_taken_where_none_can_be_made(tmp_path: Path, kernel
     said = second.described()
     assert (said.cpu, said.memory, said.cpus, said.memory_bytes) == ("cpuset-v2", "v2", (6, 7), 1048576)
     assert (said.group, said.reason) == ("student1", "prepared groups are used")
-    assert first.prefix == confine.prefix([kernel.mount / below / "student0/cgroup.procs"])
+    assert first.prefix == enter.prefix([kernel.mount / below / "student0/cgroup.procs"])
     first.close()
     assert (kernel.mount / below / "student0").is_dir(), "what others prepared stays"
     other = choose(tmp_path, "/box/own").describe()
@@ -270,7 +270,7 @@ def test_prepared_groups_are_taken_where_none_can_be_made(tmp_path: Path, kernel
         (["0-1", "2-3"], ["4096", "8192"], "student1 may use 8192 bytes but student0 4096; they must be equal"),
         (["0-1", "2-3"], ["4096", "max"], "student1 has no memory limit"),
         (["0-1", "2-3"], [str(200 * GIB)] * 2, "more than the"),
-        (["0-1"], ["4096"], "only 1 groups are prepared, for 2 tasks side by side"),
+        (["0-1"], ["4096"], "only 1 groups are prepared_groups, for 2 tasks side by side"),
     ],
 )
 def test_unequal_prepared_groups_are_refused_with_the_reason(
@@ -428,11 +428,11 @@ LEFT_BEHIND = """
 import json, subprocess, sys, time
 from pathlib import Path
 from benchsuite.host.cgroups import Place
-from benchsuite.launch import confine, fence
+from benchsuite.launch import enter, fence
 own = {name: Place(p[0], Path(p[1]), Path(p[2])) for name, p in json.loads(sys.argv[1]).items()}
-made = fence.Made.prove(own, (int(sys.argv[2]),), 1 << 30)
+made = made_groups.Made.prove(own, (int(sys.argv[2]),), 1 << 30)
 group = made.group((int(sys.argv[2]),), 1 << 30)
-child = subprocess.Popen([*confine.prefix(group.joins()), "sh", "-c", "sleep 300 & wait"])
+child = subprocess.Popen([*enter.prefix(group.joins()), "sh", "-c", "sleep 300 & wait"])
 while len(group.pids()) < 2:
     time.sleep(0.01)
 sleeper = next(pid for pid in group.pids() if pid != child.pid)
@@ -500,7 +500,7 @@ def alone_fixture() -> Iterator[None]:
 
 @pytest.fixture(name="prepare")
 def prepare_fixture(alone: None) -> Iterator[Any]:
-    if prepared.find(cgroups.own()):
+    if prepared_groups.find(cgroups.own()):
         pytest.skip("this machine has prepared groups, which tests leave alone")
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two groups need two CPUs")
@@ -510,11 +510,11 @@ def prepare_fixture(alone: None) -> Iterator[Any]:
     assert done.returncode == 0, done.stderr
     yield done
     assert setup("--remove").returncode == 0
-    assert prepared.find(cgroups.own()) == []
+    assert prepared_groups.find(cgroups.own()) == []
 
 
 def state() -> list[tuple[object, ...]]:
-    groups = prepared.find(cgroups.own())
+    groups = prepared_groups.find(cgroups.own())
     cpus = [cgroups.cpus_of(group.places["cpuset"].folder) for group in groups if "cpuset" in group.places]
     memory = [cgroups.limit_of(group.places["memory"]) for group in groups if "memory" in group.places]
     return [tuple(cpus), tuple(memory), tuple(group.folders()[0].stat().st_uid for group in groups)]
@@ -523,8 +523,8 @@ def state() -> list[tuple[object, ...]]:
 def test_the_script_makes_equal_groups_again_and_again_and_removes_them(prepare: Any) -> None:
     first = state()
     assert len(first[0]) == len(first[1]) == 2
-    cpus = [set(cgroups.cpus_of(g.places["cpuset"].folder)) for g in prepared.find(cgroups.own())]
-    assert prepared.unequal_cpus(cpus, os.sched_getaffinity(0)) is None
+    cpus = [set(cgroups.cpus_of(g.places["cpuset"].folder)) for g in prepared_groups.find(cgroups.own())]
+    assert prepared_groups.unequal_cpus(cpus, os.sched_getaffinity(0)) is None
     assert setup("--count", "2", "--user", "nobody").returncode == 0
     assert state() == first
     assert setup("--count", "1", "--user", "nobody").returncode == 0
@@ -534,8 +534,8 @@ def test_the_script_makes_equal_groups_again_and_again_and_removes_them(prepare:
 
 
 def test_the_script_leaves_a_group_in_use_alone(prepare: Any) -> None:
-    [group, _] = prepared.find(cgroups.own())
-    with subprocess.Popen([*confine.prefix(group.joins()), "sleep", "60"]) as child:
+    [group, _] = prepared_groups.find(cgroups.own())
+    with subprocess.Popen([*enter.prefix(group.joins()), "sleep", "60"]) as child:
         deadline = time.monotonic() + 5
         while child.pid not in group.pids() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -555,11 +555,11 @@ def test_the_script_leaves_a_group_in_use_alone(prepare: Any) -> None:
     ],
 )
 def test_the_script_says_what_is_wrong(alone: None, words: tuple[str, ...], said: str) -> None:
-    before = prepared.find(cgroups.own())
+    before = prepared_groups.find(cgroups.own())
     done = setup(*words)
     assert done.returncode == 1
     assert said in done.stderr
-    assert prepared.find(cgroups.own()) == before
+    assert prepared_groups.find(cgroups.own()) == before
 
 
 def test_another_user_can_use_the_groups(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -570,7 +570,7 @@ def test_another_user_can_use_the_groups(prepare: Any, monkeypatch: pytest.Monke
     root = str(SCRIPT.parents[1])
     monkeypatch.setenv("PYTHONPATH", root)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    probe = [system_python, "-c", "import benchsuite.launch.confine"]
+    probe = [system_python, "-c", "import benchsuite.isolation.enter"]
     if not Path(system_python).exists() or subprocess.run(probe, user="nobody", check=False).returncode:
         pytest.skip("nobody cannot run Python here")
     monkeypatch.setattr(sys, "executable", system_python)

@@ -13,14 +13,14 @@ import psutil
 import pytest
 from support import side_by_side, wait_for
 
+from benchsuite.describe.tasks import Task
 from benchsuite.events import SliceClosed
 from benchsuite.launch import waves
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Exit, classify
 from benchsuite.launch.process import Tree
-from benchsuite.launch.seen import Seen, Told
+from benchsuite.launch.worker_events import Seen, Told
 from benchsuite.records import Slice
-from benchsuite.tasks import Task
 
 
 def test_they_begin_together_and_a_task_that_is_done_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,11 @@ import click
 from benchsuite.errors import BenchError, Interrupted, UsageError
 
 if TYPE_CHECKING:
+    from benchsuite.describe.tasks import Plan
+    from benchsuite.isolation.fencing import Isolation
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.session import Invocation
-    from benchsuite.launch.tenants import Isolation
     from benchsuite.records import ProfileUsed
-    from benchsuite.tasks import Plan
 
 _EPILOG = "After -- come job fields (--max-count, --min-time-s, --precision, ...) and parameters of the jobs' models."
 
@@ -67,13 +67,13 @@ def command(
 
     The results go to results/PROFILE-DATE-TIME, or below $BENCHSUITE_OUT.
     """
-    from benchsuite import profile as profiles
+    from benchsuite.describe import profile as profiles
+    from benchsuite.describe.overrides import Overrides
+    from benchsuite.describe.plan import make_plan
+    from benchsuite.describe.tasks import Plan
     from benchsuite.host import machine as host
     from benchsuite.launch.session import Invocation, data_root
-    from benchsuite.overrides import Overrides
-    from benchsuite.plan import make_plan
     from benchsuite.rundir import planned_repeats
-    from benchsuite.tasks import Plan
 
     if out == "":
         raise UsageError("-o: name a folder")
@@ -103,8 +103,8 @@ def command(
 
 
 def _show(plan: Plan, gpu_note: str | None) -> None:
+    from benchsuite.describe.command_line import command_line
     from benchsuite.launch.forecast import Forecast, in_words
-    from benchsuite.plan import command_line
 
     if gpu_note:
         click.echo(f"# {gpu_note}")
@@ -120,7 +120,7 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.resume import Left
     from benchsuite.records import Result
-    from benchsuite.report.words import figure
+    from benchsuite.report.show.one_line import figure
     from benchsuite.rundir import new_default_out
     from benchsuite.schema import to_json
 

@@ -13,7 +13,7 @@ def command(what: str) -> None:
 
 
 def _models() -> None:
-    from benchsuite import entries
+    from benchsuite.describe import entries
 
     for name in entries.names():
         model = entries.declared(name, None)
@@ -29,7 +29,8 @@ def _models() -> None:
 
 
 def _profiles() -> None:
-    from benchsuite import files, profile
+    from benchsuite import files
+    from benchsuite.describe import profile
 
     for name, path in files.shipped("profiles").items():
         jobs = profile.load(name).jobs

@@ -23,8 +23,8 @@ def command(results: Path | None, kind: str, output: str | None, base: str | Non
     from benchsuite.errors import OutputError, UsageError, one_line
     from benchsuite.files import look
     from benchsuite.report import plots
-    from benchsuite.report.compare import find_base
-    from benchsuite.report.summarise import summary_of
+    from benchsuite.report.sources import summary_of
+    from benchsuite.report.stats.compare import find_base
     from benchsuite.writing import write_new
 
     target = Path(output or f"{kind}.png")

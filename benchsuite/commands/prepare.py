@@ -77,7 +77,7 @@ def _names(names: tuple[str, ...], profile: str | None) -> list[str]:
         raise UsageError("give names of data sets, or --profile, not both")
     if profile is None:
         return list(dict.fromkeys(names or descriptor.names()))
-    from benchsuite import profile as profiles
+    from benchsuite.describe import profile as profiles
 
     wanted = dict.fromkeys(job.data for job in profiles.load(profile).jobs if job.data)
     if not wanted:

@@ -69,12 +69,12 @@ def command(
 
     from benchsuite import rundir
     from benchsuite.errors import UsageError, one_line
-    from benchsuite.report import compare as comparing
-    from benchsuite.report import output, render
-    from benchsuite.report import weights as weighing
-    from benchsuite.report.gpus import compare_gpus as side_by_side
-    from benchsuite.report.score import score, without_penalty
-    from benchsuite.report.summarise import summary_of
+    from benchsuite.report.show import output, render
+    from benchsuite.report.sources import summary_of
+    from benchsuite.report.stats import compare as comparing
+    from benchsuite.report.stats import weights as weighing
+    from benchsuite.report.stats.gpus import compare_gpus as side_by_side
+    from benchsuite.report.stats.score import score, without_penalty
 
     if price is not None and not (0 < price < math.inf):
         raise UsageError(f"--price: must be a number above 0, found {price:g}")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from benchsuite.plan import Place
+    from benchsuite.describe.plan import Place
+    from benchsuite.describe.tasks import Job, Task
     from benchsuite.records import Machine, Result
-    from benchsuite.tasks import Job, Task
 
 
 @click.command(epilog="After -- come changes: job fields and the model's parameters; each is listed.")
@@ -25,9 +25,9 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
     """
     from benchsuite.errors import OutputError
     from benchsuite.host import machine as host
-    from benchsuite.launch.single import check_file, keep, run_single
+    from benchsuite.launch.run_one import check_file, keep, run_single
     from benchsuite.records import ProfileUsed, Result
-    from benchsuite.report.words import figure
+    from benchsuite.report.show.one_line import figure
     from benchsuite.rundir import read_record
     from benchsuite.schema import to_json
 
@@ -68,12 +68,12 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     """The task anew, with its changes; what differs without being asked for is said on stderr."""
     import msgspec
 
-    from benchsuite import profile as profiles
-    from benchsuite.differences import job_changes
+    from benchsuite.describe import profile as profiles
+    from benchsuite.describe.changes import job_changes
+    from benchsuite.describe.overrides import Overrides
+    from benchsuite.describe.plan import missing_packages, task_environ
+    from benchsuite.describe.tasks import RerunOf
     from benchsuite.errors import UsageError
-    from benchsuite.overrides import Overrides
-    from benchsuite.plan import missing_packages, task_environ
-    from benchsuite.tasks import RerunOf
 
     old = original.task
     raw = {k: v for k, v in msgspec.to_builtins(old.job).items() if k != "name"}
@@ -100,9 +100,9 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
 
 def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, str | None]:
     """Where a task goes again: its own GPUs, else those in their places, which is said and returned as a change."""
+    from benchsuite.describe.plan import Place, places
     from benchsuite.errors import UsageError
     from benchsuite.host import machine as host
-    from benchsuite.plan import Place, places
 
     gpus, why_not = host.visible(machine.gpus, os.environ)
     if (job.placement, job.parallel.dp) != (old.job.placement, old.job.parallel.dp):
@@ -129,8 +129,8 @@ def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, st
 
 def _beside(original: Result, again: Result) -> None:
     """The original's figure, the rerun's, and what in code or software lies between them."""
-    from benchsuite.report.window import task_window
-    from benchsuite.report.words import figure
+    from benchsuite.report.measure.window import task_window
+    from benchsuite.report.show.one_line import figure
 
     click.echo(f"original: {original.status} {figure(original)}", err=True)
     click.echo(f"rerun:    {again.status} {figure(again)}", err=True)

@@ -15,15 +15,15 @@ import click
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 def command(entry: str, data: str | None, out: str | None, changes: tuple[str, ...]) -> int:
     """Run ENTRY, a model's name or module:function, on the first visible GPU, or the CPU where there is none."""
-    from benchsuite import profile as profiles
+    from benchsuite.describe import profile as profiles
+    from benchsuite.describe.overrides import Overrides
+    from benchsuite.describe.plan import make_plan
     from benchsuite.errors import UsageError
     from benchsuite.host import machine as host
+    from benchsuite.launch.run_one import check_file, keep, run_single
     from benchsuite.launch.session import data_root
-    from benchsuite.launch.single import check_file, keep, run_single
-    from benchsuite.overrides import Overrides
-    from benchsuite.plan import make_plan
     from benchsuite.records import ProfileUsed
-    from benchsuite.report.words import figure
+    from benchsuite.report.show.one_line import figure
     from benchsuite.schema import to_json
 
     overrides = Overrides.parse(changes)

@@ -81,7 +81,8 @@ def _shipped(out: Path) -> dict[str, str]:
     side alone."""
     import contextlib
 
-    from benchsuite import files, profile
+    from benchsuite import files
+    from benchsuite.describe import profile
     from benchsuite.errors import BenchError
     from benchsuite.rundir import RunDir
 

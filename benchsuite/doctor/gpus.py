@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchsuite.describe.tasks import Gpu
 from benchsuite.doctor import Finding, bad, note, ok
 from benchsuite.host import nvml
 from benchsuite.host.device import clock_events
-from benchsuite.tasks import Gpu
 
 TORCH_LIMIT_S = 120
 _ASK_TORCH = """

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from benchsuite import entries
-from benchsuite import profile as profiles
 from benchsuite.data import descriptor, store
+from benchsuite.describe import entries
+from benchsuite.describe import profile as profiles
 from benchsuite.doctor import Finding, bad, note, ok
 from benchsuite.host import cpus, steal
-from benchsuite.launch.tenants import Fencing
+from benchsuite.isolation.fencing import Fencing
 from benchsuite.telemetry import STOLEN_LIMIT, stolen_share
 
 GIB = 1 << 30

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from benchsuite.tasks import Gpu
+from benchsuite.describe.tasks import Gpu
 
 LIMIT_S = 60.0
 _PROGRAM = """

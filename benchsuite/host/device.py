@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchsuite.describe.tasks import Gpu
 from benchsuite.host import nvml
 from benchsuite.host.gpm import Gpm
 from benchsuite.host.nvml import Absent
-from benchsuite.tasks import Gpu
 from benchsuite.telemetry import DeviceSample, GpuProcess
 
 # Source: nvmlClocksEventReason* (once ...ThrottleReason*) of nvml.h.

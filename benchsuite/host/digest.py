@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from benchsuite.describe.tasks import Gpu
 from benchsuite.schema import finite
-from benchsuite.tasks import Gpu
 from benchsuite.telemetry import (
     GAUGES,
     GPM_GAUGES,

@@ -15,9 +15,9 @@ import msgspec
 import psutil
 
 from benchsuite import __version__
+from benchsuite.describe.tasks import Gpu
 from benchsuite.host import cuda_order, nvml
 from benchsuite.records import Code, Machine
-from benchsuite.tasks import Gpu
 
 _PACKAGES = ("torch", "torchvision", "triton", "numpy", "msgspec", "nvidia-ml-py", "gymnasium", "psutil", "pyyaml")
 

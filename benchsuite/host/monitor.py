@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from benchsuite.describe.tasks import Gpu
 from benchsuite.host import nvml, steal
 from benchsuite.host.device import Device, GpuLost
 from benchsuite.host.series import Series
 from benchsuite.host.usage import Usage
-from benchsuite.tasks import Gpu
 from benchsuite.telemetry import DeviceSample, TenantSample
 
 STOP_LIMIT_S = 2.0

@@ -14,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-from benchsuite.tasks import Gpu
+from benchsuite.describe.tasks import Gpu
 
 
 @cache

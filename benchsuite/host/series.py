@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from benchsuite.describe.tasks import Gpu
 from benchsuite.schema import to_json
-from benchsuite.tasks import Gpu
 from benchsuite.telemetry import DeviceSample, SeriesOf, TenantSample
 from benchsuite.writing import write_new
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 import msgspec
 import psutil
 
-from benchsuite import entries
+from benchsuite.describe import entries
+from benchsuite.describe.tasks import Task
 from benchsuite.errors import BenchError
+from benchsuite.isolation.fencing import Fencing
 from benchsuite.launch.child import Child, Found
 from benchsuite.launch.datasets import Given
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Exit, classify
 from benchsuite.launch.process import GRACE_S, last_lines
-from benchsuite.launch.tenants import Fencing
 from benchsuite.records import BatchProbe, BatchSearch, Failure, Result
 from benchsuite.rundir import RunDir, results
-from benchsuite.tasks import Task
 
 MOST = 1 << 20
 TRIES = 28

@@ -12,18 +12,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from benchsuite.describe.tasks import RENDEZVOUS, Task, recorded_environ
 from benchsuite.errors import OutputError
 from benchsuite.events import Assignment
+from benchsuite.isolation.fencing import Tenant
 from benchsuite.launch import process
 from benchsuite.launch.datasets import Given
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.process import KILL_LIMIT_S
-from benchsuite.launch.seen import Seen, Watch
-from benchsuite.launch.tenants import Tenant
+from benchsuite.launch.worker_events import Seen, Watch
 from benchsuite.records import BatchSearch
 from benchsuite.rundir import slug
 from benchsuite.schema import to_json
-from benchsuite.tasks import RENDEZVOUS, Task, recorded_environ
 from benchsuite.writing import write_new
 
 Ended = Literal["exited", "timed_out", "interrupted"]

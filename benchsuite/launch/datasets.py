@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.data import DataError, cache, descriptor, store
+from benchsuite.describe.tasks import DataFolder, Task
 from benchsuite.records import DataUsed
-from benchsuite.tasks import DataFolder, Task
 
 
 @dataclass(frozen=True)

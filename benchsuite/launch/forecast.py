@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchsuite.plan import waves
-from benchsuite.tasks import Task
+from benchsuite.describe.plan import waves
+from benchsuite.describe.tasks import Task
 
 # Start, model building and warm-up of a task, before any of this run has shown how long they take.
 START_GUESS_S = 10.0

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
+from benchsuite.describe.tasks import Task
 from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.host.machine import boot_id
 from benchsuite.launch.process import Tree
 from benchsuite.records import Result
 from benchsuite.rundir import Attempt, RunDir, write_result
-from benchsuite.tasks import Task
 
 
 class Ledger:

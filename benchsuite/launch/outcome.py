@@ -9,11 +9,13 @@ from datetime import datetime, timezone
 
 import msgspec
 
+from benchsuite.describe.tasks import Task
 from benchsuite.events import Ready
 from benchsuite.host.machine import boot_id, facts_sha256
-from benchsuite.launch import confine, process
+from benchsuite.isolation import enter
+from benchsuite.launch import process
 from benchsuite.launch.child import Child, Ended
-from benchsuite.launch.seen import Seen, Told
+from benchsuite.launch.worker_events import Seen, Told
 from benchsuite.records import (
     Anchor,
     BatchSearch,
@@ -33,7 +35,6 @@ from benchsuite.records import (
     Timeline,
 )
 from benchsuite.rundir import Attempt
-from benchsuite.tasks import Task
 from benchsuite.telemetry import Telemetry
 
 
@@ -111,7 +112,7 @@ def _exited(seen: Seen, code: int | None, done: str, printed: str) -> tuple[Stat
     name = process.signal_name(code) if code is not None else None
     if name:
         return "killed", Failure(kind=name, message=f"the process was killed by {name}; {done}", traceback=printed)
-    if code == confine.FAILED and not seen.ready:
+    if code == enter.FAILED and not seen.ready:
         return "failed", Failure(kind="isolation", message=printed.rpartition("\n")[2], traceback=printed)
     if seen.end or code:
         message = f"the process exited with status {code}; {done}"

@@ -14,11 +14,11 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from benchsuite.describe.tasks import Task
 from benchsuite.errors import one_line
 from benchsuite.launch.child import Child
 from benchsuite.launch.forecast import Forecast, in_words
 from benchsuite.records import Result
-from benchsuite.tasks import Task
 
 _STYLES = {"ok": "green", "skipped": "yellow", "interrupted": "yellow"}
 

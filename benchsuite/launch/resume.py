@@ -13,18 +13,18 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchsuite.differences import differences
+from benchsuite.describe.changes import differences
+from benchsuite.describe.plan import waves
+from benchsuite.describe.tasks import Job, Plan, Task
 from benchsuite.errors import OutputError, ProfileError, UsageError
 from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.host.machine import boot_id
 from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
-from benchsuite.launch.seen import Watch
-from benchsuite.plan import waves
+from benchsuite.launch.worker_events import Watch
 from benchsuite.records import Machine, Result, Run
 from benchsuite.rundir import Attempt, RunDir, results, write_result
 from benchsuite.schema import to_json
-from benchsuite.tasks import Job, Plan, Task
 from benchsuite.writing import replace
 
 

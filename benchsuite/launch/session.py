@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Protocol
 
 from benchsuite import manifest
+from benchsuite.describe.plan import waves
+from benchsuite.describe.tasks import Plan, Task
 from benchsuite.errors import OutputError, UsageError
 from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
+from benchsuite.isolation.fencing import Fencing, Isolation
 from benchsuite.launch.datasets import not_ready
-from benchsuite.launch.filling import check_filled
+from benchsuite.launch.first_batch import check_filled
 from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.resume import Left, changes_since, left_of, mend
-from benchsuite.launch.tenants import Fencing, Isolation
 from benchsuite.launch.waves import Means, Observer, Runner
-from benchsuite.plan import waves
 from benchsuite.records import Machine, ProfileUsed, Run, Tenant
 from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
-from benchsuite.tasks import Plan, Task
 
 
 class Showing(Observer, AbstractContextManager["Showing"], Protocol):

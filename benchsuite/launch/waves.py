@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Protocol
 
 from benchsuite.data import DataError
+from benchsuite.describe.plan import waves
+from benchsuite.describe.tasks import Task
 from benchsuite.errors import BenchError, UsageError
 from benchsuite.host.monitor import Monitor
-from benchsuite.launch import strays
+from benchsuite.isolation.fencing import Fencing
+from benchsuite.launch import orphans
 from benchsuite.launch.batchsize import SearchError, Sizes, with_size
 from benchsuite.launch.child import Child, Ended, Found
 from benchsuite.launch.datasets import give
 from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Exit, Setting, finished, not_started
-from benchsuite.launch.prepare import prepare
 from benchsuite.launch.process import GRACE_S
-from benchsuite.launch.tenants import Fencing
-from benchsuite.launch.watching import follow, telemetry
-from benchsuite.plan import waves
+from benchsuite.launch.setup_commands import prepare
+from benchsuite.launch.task_telemetry import follow, telemetry
 from benchsuite.records import Failure, Result, Status
-from benchsuite.tasks import Task
 
 LOOK_EVERY_S = 0.1
 # A neighbour that is not ready by then, or by half of the shortest timeout, no longer keeps the others waiting.
@@ -85,7 +85,7 @@ class Runner:
             Interrupted: a signal asked for the end; what was finished is kept, running tasks are marked interrupted.
         """
         self.observer.begin(tasks)
-        with strays.adopted() as end_strays:
+        with orphans.adopted() as end_strays:
             for wave in waves(tasks):
                 self.interrupt.check()
                 self.observer.wave(wave)

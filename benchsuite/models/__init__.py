@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
-from benchsuite.tasks import DataFolder
+from benchsuite.describe.tasks import DataFolder
 
 if TYPE_CHECKING:
     import torch

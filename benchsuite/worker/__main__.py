@@ -14,22 +14,22 @@ from typing import Any
 
 import msgspec
 
+from benchsuite.describe.tasks import Task
 from benchsuite.errors import BenchError, ModelError
 from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, SliceClosed, pulse_file, rank_file
 from benchsuite.models import Share
 from benchsuite.records import Phase, Slice
-from benchsuite.tasks import Task
-from benchsuite.worker.agreement import AgreedRule
 from benchsuite.worker.build import build, module_of, seed_of
 from benchsuite.worker.checks import Learning, check_band, check_precision
 from benchsuite.worker.device import Device, open_device
-from benchsuite.worker.family import die_with_parent
-from benchsuite.worker.how import How, set_precision
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.memory import needed, no_device_memory
+from benchsuite.worker.parent_death import die_with_parent
+from benchsuite.worker.rank_slices import AgreedRule
 from benchsuite.worker.ranks import Ranks, is_of_peers, join, rank_of
 from benchsuite.worker.step import Step, make_step, read_compiled
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
+from benchsuite.worker.training import How, set_precision
 from benchsuite.worker.warmup import PROBE_S, loss_of, probe, warm_up
 
 

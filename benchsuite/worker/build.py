@@ -13,9 +13,9 @@ from types import ModuleType
 
 import msgspec
 
+from benchsuite.describe.tasks import Task
 from benchsuite.errors import ModelError
 from benchsuite.models import Workload
-from benchsuite.tasks import Task
 
 HOME = str(Path(__file__).parents[2])
 

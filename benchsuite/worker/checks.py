@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchsuite.errors import ModelError
 from benchsuite.models import Workload
 from benchsuite.records import PrecisionCheck
-from benchsuite.worker.how import MIXED, How, autocast
+from benchsuite.worker.training import MIXED, How, autocast
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from benchsuite.events import PULSE_BYTES, Assignment, EventWriter, Raised, pulse_file
-from benchsuite.worker.family import die_with_parent
+from benchsuite.worker.parent_death import die_with_parent
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from benchsuite.models import Batch, Carry, Optimiser
-from benchsuite.worker.how import MIXED, How, autocast
+from benchsuite.worker.training import MIXED, How, autocast
 
 if TYPE_CHECKING:
     from torch import Tensor

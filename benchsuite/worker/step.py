@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Carry, Workload, on_tensors
 from benchsuite.records import Compiled
-from benchsuite.worker.how import MIXED, How
 from benchsuite.worker.learn import Learn, LossOf, learner, loss_function
+from benchsuite.worker.training import MIXED, How
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -27,8 +27,9 @@ from pathlib import Path
 
 import msgspec
 
-from benchsuite import profile
-from benchsuite.plan import make_plan, waves
+from benchsuite.describe import profile
+from benchsuite.describe.plan import make_plan, waves
+from benchsuite.describe.tasks import Gpu, Job, Plan, Task
 from benchsuite.records import (
     FAILURES,
     Anchor,
@@ -53,7 +54,6 @@ from benchsuite.records import (
 )
 from benchsuite.rundir import Attempt, RunDir, job_id
 from benchsuite.schema import to_json
-from benchsuite.tasks import Gpu, Job, Plan, Task
 from benchsuite.telemetry import GAUGES, GPM_GAUGES, DeviceTelemetry, Spread, Telemetry, TenantTelemetry
 
 GIB = 1 << 30

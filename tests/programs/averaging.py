@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from benchsuite.models import Share, Workload, on_tensors
-from benchsuite.worker.how import How
 from benchsuite.worker.ranks import join
 from benchsuite.worker.step import make_step
+from benchsuite.worker.training import How
 
 STEPS = 2
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
+from benchsuite.describe.tasks import DataFolder
 from benchsuite.errors import ModelError, one_line
 from benchsuite.models import Batch, Share, on_tensors, seeded
-from benchsuite.tasks import DataFolder
 
 
 def place(data: DataFolder, role: str) -> Path:

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchsuite.describe.tasks import DataFolder
 from benchsuite.errors import ModelError
 from benchsuite.models import Share
 from benchsuite.models.readers import check_room, malformed, place
-from benchsuite.tasks import DataFolder
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

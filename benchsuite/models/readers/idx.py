@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from benchsuite.describe.tasks import DataFolder
 from benchsuite.models.readers import malformed, place
-from benchsuite.tasks import DataFolder
 
 
 def images(data: DataFolder, height: int, width: int) -> Tensor:

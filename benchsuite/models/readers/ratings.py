@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchsuite.describe.tasks import DataFolder
 from benchsuite.models.readers import check_room, malformed, place
-from benchsuite.tasks import DataFolder
 
 HEADER = "userId,movieId,rating,timestamp\n"
 COLUMNS = np.dtype([("user", np.uint32), ("movie", np.uint32), ("rating", np.float32), ("time", np.int64)])

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchsuite.describe.tasks import DataFolder
 from benchsuite.errors import ModelError
 from benchsuite.models.readers import malformed, place
-from benchsuite.tasks import DataFolder
 
 
 def waves(data: DataFolder, length: int) -> Tensor:

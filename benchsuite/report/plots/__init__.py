@@ -17,8 +17,8 @@ from benchsuite.errors import ResultError, UsageError, nearest, one_line
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from benchsuite.report.load import Loaded
-    from benchsuite.report.summary import Summary
+    from benchsuite.report.read.load import Loaded
+    from benchsuite.report.read.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Source:
         Raises:
             ResultError: there is a summary only, or `task` names none of its tasks.
         """
-        from benchsuite.report.load import load
+        from benchsuite.report.read.load import load
 
         if self.path is None or self.path.is_file():
             raise ResultError(f"{self.summary.source}: a summary holds no slices and samples; name the results folder")

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from benchsuite.errors import ResultError, UsageError
-from benchsuite.report.compare import JobRatio, compare
-from benchsuite.report.figures import count, one_line, ratio
-from benchsuite.report.weights import weigh, weights_for
+from benchsuite.report.show.format import count, one_line, ratio
+from benchsuite.report.stats.compare import JobRatio, compare
+from benchsuite.report.stats.weights import weigh, weights_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

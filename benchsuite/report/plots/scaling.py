@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from benchsuite.errors import ResultError
-from benchsuite.report.figures import percent
-from benchsuite.report.scaling import Curve, Point, curves
+from benchsuite.report.show.format import percent
+from benchsuite.report.stats.scaling import Curve, Point, curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

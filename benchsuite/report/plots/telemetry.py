@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from benchsuite.errors import ResultError
-from benchsuite.report.figures import one_line
-from benchsuite.report.load import Row
-from benchsuite.report.sidecar import MEASURES, Measure, Sampled, read_samples
-from benchsuite.report.svg import thinned
+from benchsuite.report.read.load import Row
+from benchsuite.report.read.samples import MEASURES, Measure, Sampled, read_samples
+from benchsuite.report.show.format import one_line
+from benchsuite.report.show.svg import thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

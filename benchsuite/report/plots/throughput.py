@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from benchsuite.errors import ResultError
-from benchsuite.report.figures import count, one_line
-from benchsuite.report.load import Row
-from benchsuite.report.rates import Rates, axis, task_rates
-from benchsuite.report.svg import thinned
+from benchsuite.report.read.load import Row
+from benchsuite.report.read.rates import Rates, axis, task_rates
+from benchsuite.report.show.format import count, one_line
+from benchsuite.report.show.svg import thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

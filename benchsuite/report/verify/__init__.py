@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from benchsuite.errors import one_line
-from benchsuite.report.figures import count
+from benchsuite.report.show.format import count
 from benchsuite.schema import Record
 
 State = Literal["ok", "note", "unmet", "bad"]

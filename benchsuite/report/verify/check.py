@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchsuite.report.verify import Finding, demands, kept, measured, planned, sealed
+from benchsuite.report.verify import Finding, demands, manifest, measured, plan, results
 from benchsuite.report.verify.evidence import gather
 
 RECORDS, DEMANDS = "Do the records belong together?", "What a tender could demand"
@@ -21,5 +21,5 @@ def check(path: Path, shipped: Mapping[str, str]) -> dict[str, list[Finding]]:
         ResultError: no such folder, nothing of a run in it, or it holds several.
     """
     evidence = gather(path)
-    records = [*sealed.findings(evidence), *planned.findings(evidence), *kept.findings(evidence)]
+    records = [*manifest.findings(evidence), *plan.findings(evidence), *results.findings(evidence)]
     return {RECORDS: records, DEMANDS: [*demands.findings(evidence, shipped), *measured.findings(evidence)]}

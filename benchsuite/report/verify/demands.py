@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from benchsuite.records import OVERLAPS, Code, Run
-from benchsuite.report import weights as weighing
-from benchsuite.report.figures import count, percent
-from benchsuite.report.load import OPEN
-from benchsuite.report.score import FAILURE_LIMIT
-from benchsuite.report.setting import overlap_words
-from benchsuite.report.summarise import MIN_REPEATS
+from benchsuite.report.measure.intervals import MIN_REPEATS
+from benchsuite.report.read.load import OPEN
+from benchsuite.report.read.workload import overlap_words
+from benchsuite.report.show.format import count, percent
+from benchsuite.report.stats import weights as weighing
+from benchsuite.report.stats.score import FAILURE_LIMIT
 from benchsuite.report.verify import Finding, note, ok, some, unmet
 from benchsuite.report.verify.evidence import Evidence
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchsuite import manifest
+from benchsuite.describe.tasks import Task
 from benchsuite.errors import ResultError
 from benchsuite.records import Result, Run
-from benchsuite.report.load import Loaded, load
-from benchsuite.report.summarise import summarise
-from benchsuite.report.summary import Summary
+from benchsuite.report.read.load import Loaded, load
+from benchsuite.report.read.summary import Summary
+from benchsuite.report.stats.summarise import summarise
 from benchsuite.rundir import Attempt, RunDir
-from benchsuite.tasks import Task
 
 Kept = tuple[Path, Result]
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
+from benchsuite.describe.tasks import Task
 from benchsuite.records import Machine
 from benchsuite.schema import Record, decode
-from benchsuite.tasks import Task
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:

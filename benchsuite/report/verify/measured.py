@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from benchsuite.records import Result
-from benchsuite.report.figures import count, one_line, percent
-from benchsuite.report.setting import COLD, WARM
-from benchsuite.report.use import cpu_stolen
+from benchsuite.report.read.workload import COLD, WARM
+from benchsuite.report.show.format import count, one_line, percent
+from benchsuite.report.stats.use import cpu_stolen
 from benchsuite.report.verify import Finding, note, ok, some, unmet
 from benchsuite.report.verify.evidence import Evidence
 from benchsuite.telemetry import STOLEN_LIMIT, DeviceTelemetry

@@ -1,0 +1,244 @@
+"""What a model's file declares, read from its source without importing it: parameters, title, missing packages.
+
+So a profile is checked whole, with the model's own types, before anything starts and without loading torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from benchsuite.errors import ModelError, nearest
+from benchsuite.files import look, parse_yaml
+
+_MODELS = Path(__file__).resolve().parents[1] / "models"
+# Top-level module -> what brings it; a job whose module is missing is skipped with this in its message. For any other
+# module no advice is given: its name says nothing about a package's.
+_EXTRAS = {
+    "PIL": "benchsuite",
+    "ale_py": "benchsuite[rl]",
+    "gymnasium": "benchsuite[rl]",
+    "minigrid": "benchsuite[rl]",
+    "torch": "benchsuite",
+    "torchvision": "benchsuite",
+}
+# The one parameter that may be left to be found out: the largest batch that fits.
+BATCH_SIZE, AUTO = "batch_size", "auto"
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+_NAMES = {
+    "int": int,
+    "Positive": Positive,
+    "float": float,
+    "str": str,
+    "bool": bool,
+    "tuple": tuple,
+    "Literal": Literal,
+    "None": None,
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A field of a model's `Params`: its type, its default, and whether models of one fused array may differ in it."""
+
+    type: Any
+    default: Any
+    fusible: bool = False
+
+    @property
+    def words(self) -> str:
+        """The type as people write it."""
+        if self.type == Positive:
+            return "int over 0"
+        return getattr(self.type, "__name__", None) or str(self.type).replace("typing.", "")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A model as its source declares it."""
+
+    name: str
+    path: Path
+    doc: str
+    parameters: dict[str, Parameter]
+    modules: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    parallel: bool = True
+
+    @property
+    def title(self) -> str:
+        return self.doc.strip().splitlines()[0] if self.doc.strip() else ""
+
+    def missing(self) -> list[str]:
+        """What of benchsuite's own packages and extras its imports need and this environment lacks, as pip names it."""
+        return sorted({_EXTRAS[m] for m in self.modules if m in _EXTRAS and not _found(m)})
+
+
+def _found(module: str) -> bool:
+    return module in sys.modules or importlib.util.find_spec(module) is not None
+
+
+def names() -> list[str]:
+    """The models: a file's name is its registration."""
+    return sorted(p.stem for p in _MODELS.glob("*.py") if p.stem != "__init__")
+
+
+def declared(model: str | None, entry: str | None) -> Declared:
+    """What the file of a model's name, or of a `module:function`, declares.
+
+    Raises:
+        ModelError: no such model, module or function; or its `Params` is not declared as it must be.
+    """
+    if model is not None:
+        if model not in names():
+            raise ModelError(f"no model '{model}'{nearest(model, names())}")
+        return read(_MODELS / f"{model}.py", model, "build")
+    assert entry is not None
+    module, colon, function = entry.partition(":")
+    if not colon or not all(part.isidentifier() for part in [*module.split("."), function]):
+        raise ModelError(f"entry '{entry}' is not of the form module:function")
+    return read(_source(module, entry), entry, function)
+
+
+def _source(module: str, entry: str) -> Path:
+    """The file of a module; the current folder is looked in first, as it will be by the worker."""
+    first, *rest = module.split(".")
+    places = [Path.cwd() / first]
+    spec = importlib.util.find_spec(first)  # of a top-level name: nothing is imported
+    if spec and spec.submodule_search_locations:
+        places += [Path(place) for place in spec.submodule_search_locations]
+    elif spec and spec.origin and spec.origin.endswith(".py"):
+        places.append(Path(spec.origin).with_suffix(""))
+    for place in places:
+        path = place.joinpath(*rest)
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if look(file) == "file":
+                return file
+    raise ModelError(f"entry '{entry}': no Python module '{module}' in the current folder or on PYTHONPATH")
+
+
+@cache
+def read(path: Path, name: str, function: str) -> Declared:
+    """Read a model's file.
+
+    Raises:
+        ModelError: it does not parse, lacks the function, or declares `Params` in a way that cannot be read.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}") from None
+    if not any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
+        raise ModelError(f"{path}: no function '{function}'")
+    params = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Params"), None)
+    if params is None:
+        raise ModelError(f"{path}: no class Params; a model declares its parameters there")
+    fields = [n for n in params.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
+    parameters = {n.target.id: _parameter(n, path) for n in fields if isinstance(n.target, ast.Name)}
+    reads = _constant(tree, path, "READS", tuple[str, ...], (), "a literal tuple of names")
+    parallel = _constant(tree, path, "PARALLEL", bool, True, "True or False")
+    return Declared(name, path, ast.get_docstring(tree) or "", parameters, _imports(tree), reads, parallel)
+
+
+def _constant(tree: ast.Module, path: Path, name: str, kind: Any, default: Any, what: str) -> Any:
+    """What a model's file declares by a constant of that name."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+            try:
+                return msgspec.convert(ast.literal_eval(node.value), kind)
+            except ValueError:  # msgspec's own error is one, too
+                raise ModelError(f"{path}: line {node.lineno}: {name} must be {what}") from None
+    return default
+
+
+def _imports(tree: ast.Module) -> tuple[str, ...]:
+    found: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            found += [alias.name.split(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.append(node.module.split(".")[0])
+    return tuple(dict.fromkeys(found))
+
+
+def _parameter(node: ast.AnnAssign, path: Path) -> Parameter:
+    assert isinstance(node.target, ast.Name)
+    value, fusible = node.value, False
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "fusible" and value.args:
+        value, fusible = value.args[0], True
+    try:
+        if value is None:
+            raise ValueError
+        return Parameter(_type(node.annotation), ast.literal_eval(value), fusible)
+    except (ValueError, KeyError, TypeError):
+        remedy = "give a literal default and a type of int, Positive, float, str, bool, None, tuple or Literal"
+        raise ModelError(f"{path}: line {node.lineno}: parameter '{node.target.id}' cannot be read; {remedy}") from None
+
+
+def _type(node: ast.expr) -> Any:
+    """The type that an annotation names, of the few allowed."""
+    if isinstance(node, ast.Name):
+        return _NAMES[node.id]
+    if isinstance(node, ast.Constant):
+        return _type(ast.parse(node.value, mode="eval").body) if isinstance(node.value, str) else node.value
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _type(node.left) | _type(node.right)
+    if isinstance(node, ast.Subscript):
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        origin = _type(node.value)
+        if origin is Literal:
+            return Literal[tuple(ast.literal_eval(e) for e in inner)]
+        return origin[tuple(_type(e) for e in inner)]
+    raise KeyError(ast.dump(node))
+
+
+def complete(model: Declared, given: dict[str, Any]) -> dict[str, Any]:
+    """Every parameter of a model with its value; a null where the type has none means "not given".
+
+    Raises:
+        ModelError: an unknown parameter, or a value of the wrong type; names the parameter and what is expected.
+    """
+    for name in given:
+        if name not in model.parameters:
+            raise ModelError(f"model '{model.name}' has no parameter '{name}'{nearest(name, model.parameters)}")
+    return {name: _checked(model, name, p, given.get(name, p.default)) for name, p in model.parameters.items()}
+
+
+def _checked(model: Declared, name: str, parameter: Parameter, value: Any) -> Any:
+    if name == BATCH_SIZE and value == AUTO:
+        return value
+    try:
+        return plain(msgspec.convert(value, parameter.type))
+    except msgspec.ValidationError as error:
+        if value is None:
+            return plain(parameter.default)
+        reason = str(error).partition(" - at ")[0].replace("`", "").lower()
+        raise ModelError(f"parameter '{name}' of model '{model.name}': {reason}, found {value!r}") from None
+
+
+def plain(value: Any) -> Any:
+    """A value as it comes back from JSON: tuples are lists."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def from_text(kind: Any, text: str) -> Any:
+    """A command line's text as the value it stands for: text stays text, `1_000` is an integer, `1,2` a list.
+
+    Raises:
+        ProfileError: text that starts like a list or mapping and is not one.
+    """
+    if kind is str:
+        return text
+    if re.fullmatch(r"[-+]?[0-9]+(_[0-9]+)+", text):
+        return int(text)
+    if getattr(kind, "__origin__", None) is tuple and not text.startswith("["):
+        text = f"[{text}]"
+    return parse_yaml(text, f"'{text}'") if text else text

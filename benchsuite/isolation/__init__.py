@@ -1,0 +1,1 @@
+"""Each task's own share of the machine: control groups, processors, memory."""

@@ -1,0 +1,246 @@
+"""A fenced share of the machine for each task: what is possible is proven once, then dealt out wave by wave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from benchsuite import records
+from benchsuite.describe.tasks import Task
+from benchsuite.errors import UsageError
+from benchsuite.host import cgroups, cpus
+from benchsuite.isolation import made_groups
+from benchsuite.isolation.prepared_groups import Prepared
+from benchsuite.isolation.tenant import Tenant
+
+__all__ = ["Fencing", "Isolation", "Tenant"]
+
+Isolation = Literal["auto", "cgroup", "affinity", "none"]
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+PAGE_BYTES = 4096
+REMEDY = "prepare groups with: sudo scripts/cgroup_setup.sh, or leave out --require-isolation"
+
+
+@dataclass
+class Fencing:
+    """How the tasks of a run are fenced.
+
+    `swept`: a line for each leftover of a dead run that was found; `crowded`: that other runs are on this machine.
+    """
+
+    isolation: Isolation
+    require: bool = False
+    made: made_groups.Made | None = None
+    prepared: Prepared | None = None
+    versions: dict[str, int] = field(default_factory=dict)
+    reason: str = ""
+    swept: tuple[str, ...] = ()
+    cpus: tuple[int, ...] = ()
+    count: int = 1
+    memory_bytes: int = 0
+    crowded: str = ""
+    root: Path = Path("/")
+
+    @classmethod
+    def choose(
+        cls, isolation: Isolation, *, require: bool, largest: int, sweep: bool = True, root: Path = Path("/")
+    ) -> Fencing:
+        """Find out which fences are possible here, by trying them.
+
+        Args:
+            isolation: what the user asked for.
+            require: refuse instead of falling back.
+            largest: how many tasks run side by side at most.
+            sweep: end what dead runs left.
+            root: the folder that holds `proc` and `sys`.
+
+        Raises:
+            UsageError: `require`, and a fence is not possible; or groups are asked for and none is to be had. Nothing
+                is left behind.
+        """
+        own = cgroups.own(root)
+        memory = cpus.memory(root)
+        fencing = cls(
+            isolation,
+            require,
+            swept=made_groups.sweep(own) if sweep else (),
+            crowded=_crowded(own),
+            cpus=cpus.usable_cpus(root),
+            count=cpus.usable_count(root),
+            memory_bytes=memory.total_bytes,
+            root=root,
+        )
+        if isolation in ("auto", "cgroup"):
+            fencing._find_groups(own, largest)
+        else:
+            fencing.reason = f"--isolation {isolation} was asked for"
+        if isolation == "cgroup" and not fencing.versions:
+            fencing.close()
+            raise UsageError(f"--isolation cgroup: {fencing.reason}")
+        if require and (missing := fencing._missing(largest)):
+            fencing.close()
+            raise UsageError(f"--require-isolation: {missing}; {REMEDY}")
+        return fencing
+
+    def _find_groups(self, own: dict[str, cgroups.Place], largest: int) -> None:
+        """Take the groups that confine most: made on the fly, or else prepared."""
+        self.made = made_groups.Made.prove(own, self.cpus, self.memory_bytes)
+        self.versions = self.made.versions
+        self.reason = "groups were made on the fly"
+        if len(self.versions) == len(made_groups.WANTED):
+            return
+        why = "; ".join(f"no {name} group of our own: {self.made.why_not[name]}" for name in self._lacking())
+        self.prepared = Prepared.prove(own, self.cpus, self.memory_bytes, max(1, largest))
+        if len(self.prepared.versions) > len(self.versions):
+            self.made.close()
+            self.made, self.versions = None, self.prepared.versions
+            self.reason = "prepared groups are used"
+            if self._lacking():
+                self.reason += f", which do not confine {' and '.join(self._lacking())}"
+        else:
+            self.reason = f"{why}; {self.prepared.why_not or 'prepared groups confine no more'}"
+            self.prepared.close()
+            self.prepared = None
+            if not self.versions:
+                self.made = None
+
+    def _lacking(self) -> list[str]:
+        return [name for name in made_groups.WANTED if name not in self.versions]
+
+    def _missing(self, largest: int) -> str | None:
+        """What would fall back, where that is refused."""
+        if self.isolation == "none":
+            return "--isolation none asks for no fence at all"
+        if not self.prepared and largest > self.count:
+            return f"{largest} tasks side by side cannot have CPUs of their own: {self._few(largest)}"
+        if self.isolation != "affinity" and self._lacking():
+            return f"no fence for {' and '.join(self._lacking())} is possible here: {self.reason}"
+        return None
+
+    def _few(self, tasks: int) -> str:
+        return f"{self.count} usable CPUs are fewer than {tasks} tasks"
+
+    def limit(self, share: records.Tenant) -> None:
+        """Deal out an earlier task's share: its very processors where all are here, else as many, near its GPU; and no
+        more memory."""
+        if share.cpus and set(share.cpus) <= set(self.cpus):
+            self.cpus = share.cpus
+        if share.cpus:
+            self.count = min(self.count, len(share.cpus))
+        if share.memory_bytes:
+            self.memory_bytes = min(self.memory_bytes, share.memory_bytes)
+
+    def describe(self) -> records.Tenant:
+        """What a task that runs alone would have in force."""
+        return self._facts("share", self.cpus, self.memory_bytes)
+
+    def _facts(self, asked: str, cpus: Sequence[int], memory_bytes: int) -> records.Tenant:
+        """The record of a share; no `cpus` where there are not enough for each."""
+        cpu = "affinity" if self.isolation in ("auto", "affinity") else "none"
+        if "cpuset" in self.versions:
+            cpu = f"cpuset-v{self.versions['cpuset']}"
+        memory = f"v{self.versions['memory']}" if "memory" in self.versions else "none"
+        return records.Tenant(
+            asked=asked,
+            isolation=self.isolation,
+            cpu=cpu if cpus else "none",
+            memory=memory,
+            reason="; ".join(filter(None, [self.reason, self.crowded])),
+            cpus=tuple(cpus) if cpu != "none" else (),
+            memory_bytes=memory_bytes if memory != "none" else None,
+        )
+
+    def fence(self, tasks: Sequence[Task]) -> list[Tenant]:
+        """A tenant for each task of a wave, in order. A task that asks for the machine gets all of it.
+
+        Raises:
+            UsageError: `require`, and a fence that was possible before no longer is.
+        """
+        tenants: list[Tenant] = []
+        try:
+            dealt = self._deal(tasks)
+            for index, (task, mine) in enumerate(zip(tasks, dealt, strict=True)):
+                tenants.append(self._tenant(task, index, mine, len(tasks)))
+        except UsageError:
+            for tenant in tenants:
+                tenant.close()
+            raise
+        return tenants
+
+    def _deal(self, tasks: Sequence[Task]) -> list[tuple[int, ...]]:
+        """The CPUs of each task; none for all where they do not suffice."""
+        sharing = [task for task in tasks if task.job.tenant != "machine"]
+        nears = [tuple(cpu for gpu in task.gpus for cpu in cpus.near_gpu(gpu.pci, self.root)) for task in sharing]
+        cores = cpus.topology(self.root, self.cpus)
+        shares = iter(cpus.shares(cores, nears, self.count) if sharing else ())
+        return [self.cpus if task.job.tenant == "machine" else next(shares, ()) for task in tasks]
+
+    def _tenant(self, task: Task, index: int, mine: tuple[int, ...], tasks: int) -> Tenant:
+        if self.prepared:
+            return self._prepared_tenant(task, index, mine, self.prepared)
+        whole = task.job.tenant == "machine"
+        memory_bytes = self.memory_bytes if whole else self.memory_bytes // tasks // PAGE_BYTES * PAGE_BYTES
+        facts = self._facts(task.job.tenant, mine, memory_bytes)
+        if not mine and self.isolation != "none":
+            self._refuse(self._few(tasks))
+            facts = msgspec.structs.replace(facts, reason=f"{self._few(tasks)}; {facts.reason}")
+        if not self.made:
+            return self._entered(task, facts, None)
+        try:
+            group = self.made.group(mine, memory_bytes)
+        except OSError as error:
+            return self._unfenced(facts, f"the group could not be made: {error.filename}: {error.strerror}")
+        return self._entered(task, facts, group)
+
+    def _prepared_tenant(self, task: Task, index: int, mine: tuple[int, ...], prepared: Prepared) -> Tenant:
+        asked = task.job.tenant
+        if asked == "machine":
+            return self._unfenced(self._facts(asked, (), 0), "the whole machine was asked for, which no group bounds")
+        if index >= len(prepared.groups):
+            return self._unfenced(self._facts(asked, (), 0), f"only {len(prepared.groups)} groups are prepared")
+        if prepared.cpus:
+            mine = prepared.cpus[index]
+        return self._entered(task, self._facts(asked, mine, prepared.memory_bytes or 0), prepared.groups[index])
+
+    def _entered(self, task: Task, facts: records.Tenant, group: cgroups.Group | None) -> Tenant:
+        """The tenant of these facts, in this group if there is one."""
+        if group:
+            facts = msgspec.structs.replace(facts, group=_name(group))
+        affinity = facts.cpus if facts.cpu == "affinity" else ()
+        # As many threads as CPUs may be busy, shared by the ranks of a group, but for what the user or the job has set.
+        size = str(max(1, min(len(facts.cpus) or self.count, self.count) // task.ranks))
+        bounded = facts.cpu != "none" or task.ranks > 1
+        environ = {name: size for name in THREADS if bounded and name not in task.environ}
+        return Tenant(facts, group, made=self.made is not None, affinity=affinity, environ=environ)
+
+    def _refuse(self, why: str) -> None:
+        if self.require:
+            raise UsageError(f"--require-isolation: {why}; {REMEDY}")
+
+    def _unfenced(self, facts: records.Tenant, why: str) -> Tenant:
+        if facts.asked != "machine" or self.made:
+            self._refuse(why)
+        reason = f"{why}; {facts.reason}"
+        return Tenant(records.Tenant(asked=facts.asked, isolation=self.isolation, reason=reason))
+
+    def close(self) -> None:
+        """Remove what was made; its tenants must be closed before."""
+        if self.made:
+            self.made.close()
+        if self.prepared:
+            self.prepared.close()
+
+
+def _crowded(own: dict[str, cgroups.Place]) -> str:
+    others = made_groups.others(own)
+    who = ", ".join(f"process {pid}" for pid in others)
+    return f"another run of benchsuite is on this machine ({who}): {records.OVERLAPS}" if others else ""
+
+
+def _name(group: cgroups.Group) -> str:
+    folder = group.folders()[0]
+    return folder.name if not folder.parent.name.startswith("benchsuite-") else f"{folder.parent.name}/{folder.name}"

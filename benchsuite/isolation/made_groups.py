@@ -1,0 +1,260 @@
+"""Groups made on the fly for tenants: where they can be made, proven by making one, and what dead runs left behind.
+
+They lie below this process's own group of each hierarchy, so that they stay inside whatever confines it:
+`benchsuite-<pid>-<start time>/tenant-<i>`. Cgroup v2 allows no limits below a group that holds processes, but for the
+root; then a sibling of our own group is tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import subprocess
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchsuite.host import cgroupfs
+from benchsuite.host.cgroups import KILL_LIMIT_S, UNIFIED, Group, Place, enable
+from benchsuite.isolation import enter
+
+WANTED = ("cpuset", "memory")
+# These help to count and to kill, and confine nothing.
+EXTRA = ("pids", "freezer", UNIFIED)
+JOIN_LIMIT_S = 20.0
+
+_RUN = re.compile(r"benchsuite-(\d+)-(\d+)(-\d+)?")
+_runs, _numbers = itertools.count(), itertools.count()
+
+
+def _run_name() -> str:
+    """A new name that holds this process's identity."""
+    name, number = f"benchsuite-{os.getpid()}-{cgroupfs.started_ticks(os.getpid())}", next(_runs)
+    return f"{name}-{number}" if number else name
+
+
+@dataclass
+class Made:
+    """The run group, in the hierarchies in which it could be made, and why not in the others."""
+
+    run: Group = field(default_factory=lambda: Group({}))
+    why_not: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def prove(cls, own: Mapping[str, Place], cpus: Sequence[int], memory_bytes: int) -> Made:
+        """Make the run group and a probe in it, limit the probe, and let a process enter it.
+
+        Args:
+            own: the groups of this process.
+            cpus: the CPUs that are to be dealt out; the probe gets the first.
+            memory_bytes: what is to be dealt out.
+        """
+        bases, why_not = _bases(own)
+        name, made = _run_name(), cls(why_not=why_not)
+        for controller in (*WANTED, *EXTRA):
+            if controller in bases:
+                made._try(controller, bases[controller].below(name), cpus, memory_bytes)
+        while made.versions and (problem := made._try_entering(cpus, memory_bytes)):
+            controller, reason = problem
+            made._drop(controller, reason)
+        if not made.versions:
+            made.close()
+        return made
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The wanted controllers that are proven, with the version of each."""
+        return {name: self.run.places[name].version for name in WANTED if name in self.run.places}
+
+    def _try(self, controller: str, place: Place, cpus: Sequence[int], memory_bytes: int) -> None:
+        group = Group({controller: place})
+        try:
+            group.create()
+            if place.version == 2 and controller != UNIFIED and (why := enable(place.folder, [controller])):
+                raise OSError(0, why[controller])
+            probe = group.below("probe")
+            try:
+                probe.create()
+                _limit(probe, cpus[:1], memory_bytes)
+            finally:
+                probe.remove()
+        except OSError as error:
+            if not any(other.folder == place.folder for other in self.run.places.values()):
+                group.remove()
+            self.why_not[controller] = _said(error)
+            return
+        self.run = Group({**self.run.places, controller: place})
+
+    def _try_entering(self, cpus: Sequence[int], memory_bytes: int) -> tuple[str, str] | None:
+        """The controller whose group no process can enter, and why; None where all can be entered."""
+        probe = self.run.below("probe")
+        try:
+            probe.create()
+            _limit(probe, cpus[:1], memory_bytes)
+            why = entering_fails(probe.joins())
+            if why is None:
+                return None
+            for controller, place in probe.places.items():
+                if alone := entering_fails([place.folder / "cgroup.procs"]):
+                    return controller, alone
+        except OSError as error:
+            why = _said(error)
+        finally:
+            end(probe)
+        return next(iter(self.versions)), why
+
+    def _drop(self, controller: str, reason: str) -> None:
+        """Give up a controller, and with it all that share its folder."""
+        folder = self.run.places[controller].folder
+        lost = [name for name, place in self.run.places.items() if place.folder == folder]
+        Group({name: self.run.places[name] for name in lost}).remove()
+        self.why_not.update(dict.fromkeys(lost, reason))
+        self.run = Group({name: place for name, place in self.run.places.items() if name not in lost})
+
+    def group(self, cpus: Sequence[int], memory_bytes: int) -> Group:
+        """A new group, confined to these CPUs (none: as the run) and so much memory.
+
+        Raises:
+            OSError: it cannot be made any more; nothing is left of it.
+        """
+        group = self.run.below(f"tenant-{next(_numbers)}")
+        try:
+            group.create()
+            _limit(group, cpus, memory_bytes)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def close(self) -> bool:
+        """Remove the run group; False if something of it stays."""
+        return end(self.run)
+
+
+def _limit(group: Group, cpus: Sequence[int], memory_bytes: int) -> None:
+    if "cpuset" in group.places and cpus:
+        group.set_cpus(cpus)
+    if "memory" in group.places:
+        group.set_memory(memory_bytes)
+
+
+def _said(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+
+
+def end(group: Group) -> bool:
+    """Kill what is in a group of our own and remove it; False if something of it stays.
+
+    One who enters between the two is killed in the next round.
+    """
+    return any(group.kill(limit_s) and group.remove(limit_s=1.0) for limit_s in (KILL_LIMIT_S, 1.0, 1.0))
+
+
+def entering_fails(files: Sequence[Path]) -> str | None:
+    """Why a process cannot enter these groups, as one finds out that does nothing else; None if it can."""
+    try:
+        done = subprocess.run(
+            [*enter.prefix(files), "true"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=JOIN_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"a process that enters did not run: {error}"
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return lines[-1].partition("in its fence: ")[2] or lines[-1] if done.returncode else None
+
+
+# --- where ------------------------------------------------------------------------------------------------------------
+
+
+def _bases(own: Mapping[str, Place]) -> tuple[dict[str, Place], dict[str, str]]:
+    """Controller -> the group below which groups may be made; controller -> why there is none."""
+    seen = {name: place for name, place in own.items() if place.exact}
+    bases = {name: place for name, place in seen.items() if place.version == 1}
+    why_not = {}
+    unified = seen.get(UNIFIED)
+    missing = [name for name in (*WANTED, "pids") if name not in bases]
+    if unified:
+        base, refused = unified_base(unified, missing)
+        why_not.update(refused)
+        bases |= dict.fromkeys((*(name for name in missing if name not in refused), UNIFIED), base)
+    for name in missing:
+        if name not in bases and name not in why_not:
+            hidden = "its own group cannot be seen from here" if name in own or UNIFIED in own else "it is not mounted"
+            why_not[name] = f"no cgroup has the {name} controller: {hidden}"
+    return bases, why_not
+
+
+def unified_base(own: Place, wanted: Collection[str]) -> tuple[Place, dict[str, str]]:
+    """The version 2 group below which most of the wanted controllers can be had, and why the others cannot.
+
+    Our own group, or the one around it: its sibling is no deeper inside anything that confines us, and no higher.
+    """
+    best: tuple[Place, dict[str, str]] | None = None
+    said: dict[str, list[str]] = {name: [] for name in wanted}
+    for folder in list(own.chain())[:2]:
+        if os.access(folder, os.W_OK):
+            why_not = enable(folder, wanted)
+        else:
+            why_not = dict.fromkeys(wanted, f"{folder}: this user cannot make groups there")
+        for name, why in why_not.items():
+            said[name].append(why)
+        if best is None or len(why_not) < len(best[1]):
+            best = Place(2, folder, own.mount), why_not
+        if not why_not:
+            break
+    base, why_not = best or (own, {})
+    return base, {name: ", and ".join(said[name]) for name in why_not}
+
+
+# --- leftovers --------------------------------------------------------------------------------------------------------
+
+
+def sweep(own: Mapping[str, Place]) -> tuple[str, ...]:
+    """Kill and remove the groups of runs that are dead, by the pid and start time in their names; a line for each."""
+    found: dict[str, dict[str, Place]] = {}
+    for controller, place in own.items():
+        if not place.exact:
+            continue
+        # In version 2 they may also lie beside our own group.
+        for base in list(place.chain())[: place.version]:
+            for folder in _stale(base):
+                places = found.setdefault(folder.name, {})
+                key = f"{controller} {base}" if controller in places else controller
+                places[key] = Place(place.version, folder, place.mount)
+    lines = []
+    for name, places in sorted(found.items()):
+        group = Group(places)
+        pids = group.pids()
+        if 0 in pids:
+            # Its processes live in another pid namespace, where the pid in the name means another process.
+            continue
+        held = f", which held {len(pids)} processes" if pids else ""
+        lines.append(f"{name}{held}: {'removed' if end(group) else 'cannot be removed'}")
+    return tuple(lines)
+
+
+def others(own: Mapping[str, Place]) -> list[int]:
+    """The processes of runs that are alive and have groups where ours would lie, other than this one."""
+    found: set[int] = set()
+    for place in own.values():
+        with contextlib.suppress(OSError):
+            for folder in place.folder.iterdir() if place.exact else ():
+                match = _RUN.fullmatch(folder.name)
+                if match and cgroupfs.started_ticks(int(match[1])) == int(match[2]):
+                    found.add(int(match[1]))
+    return sorted(found - {os.getpid()})
+
+
+def _stale(base: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for folder in sorted(base.iterdir()):
+            match = _RUN.fullmatch(folder.name)
+            if match and folder.is_dir() and cgroupfs.started_ticks(int(match[1])) != int(match[2]):
+                yield folder

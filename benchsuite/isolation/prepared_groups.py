@@ -1,0 +1,157 @@
+"""Groups that an administrator prepared: student0, student1, ..., one a tenant, with their CPUs and memory set.
+
+`scripts/cgroup_setup.sh` makes them; groups made otherwise are accepted if no tenant has an advantage in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchsuite.host.cgroupfs import render_cpus
+from benchsuite.host.cgroups import UNIFIED, Group, Place, cpus_of, limit_of
+from benchsuite.isolation.made_groups import WANTED, entering_fails
+
+NAME = "student"
+# In version 2 the user must own a group around them, or could not enter: the script makes this one.
+FOLDER = "benchsuite"
+
+
+@dataclass
+class Prepared:
+    """Usable prepared groups, or the reason in `why_not`. They stay locked against other runs until `close`."""
+
+    groups: list[Group] = field(default_factory=list)
+    cpus: list[tuple[int, ...]] = field(default_factory=list)
+    memory_bytes: int | None = None
+    why_not: str | None = None
+    _locks: list[int] = field(default_factory=list)
+
+    @classmethod
+    def prove(cls, own: Mapping[str, Place], usable: Collection[int], total_bytes: int, count: int) -> Prepared:
+        """Find the first `count` groups, judge them, and let a process enter each.
+
+        Args:
+            own: the groups of this process: prepared ones lie beside one of them, or beside one around it.
+            usable: the CPUs that may be used here.
+            total_bytes: the memory that may be used here.
+            count: how many tenants run side by side at most.
+        """
+        found = find(own)
+        if not found:
+            return cls(why_not="no groups are prepared (sudo scripts/cgroup_setup.sh)")
+        if len(found) < count:
+            return cls(why_not=f"only {len(found)} groups are prepared, for {count} tasks side by side")
+        made = cls(groups=found[:count])
+        made.why_not = made._judge(usable, total_bytes) or made._lock() or made._busy() or made._closed()
+        if made.why_not:
+            made.close()
+            made.groups = []
+        return made
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The controllers that they confine, with the version of each."""
+        return {name: self.groups[0].places[name].version for name in WANTED if self._has(name)}
+
+    def _has(self, controller: str) -> bool:
+        return bool(self.groups) and all(controller in group.places for group in self.groups)
+
+    def _judge(self, usable: Collection[int], total_bytes: int) -> str | None:
+        if self._has("cpuset"):
+            self.cpus = [cpus_of(group.places["cpuset"].folder) for group in self.groups]
+            if why := unequal_cpus(self.cpus, usable):
+                return why
+        if self._has("memory"):
+            limits = [limit_of(group.places["memory"]) for group in self.groups]
+            if why := unequal_memory(limits, total_bytes):
+                return why
+            self.memory_bytes = limits[0]
+        return None
+
+    def _lock(self) -> str | None:
+        """Keep other runs out, for as long as this process lives."""
+        for index, group in enumerate(self.groups):
+            folder = group.folders()[0]
+            try:
+                handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+                self._locks.append(handle)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return f"{NAME}{index} is in use by another run"
+            except OSError as error:
+                return f"{folder}: {error.strerror}"
+        return None
+
+    def _busy(self) -> str | None:
+        """Whatever is in them now is not ours, and would be measured with us."""
+        for index, group in enumerate(self.groups):
+            if pids := group.pids():
+                return f"{NAME}{index} already holds processes ({', '.join(map(str, pids[:5]))}); end them first"
+        return None
+
+    def _closed(self) -> str | None:
+        why = entering_fails([file for group in self.groups for file in group.joins()])
+        return f"the prepared groups cannot be entered: {why}; run sudo scripts/cgroup_setup.sh here" if why else None
+
+    def close(self) -> None:
+        """Let other runs have them."""
+        for handle in self._locks:
+            with contextlib.suppress(OSError):
+                os.close(handle)
+        self._locks.clear()
+
+
+def find(own: Mapping[str, Place]) -> list[Group]:
+    """The groups student0, student1, ... in every hierarchy that has them, as many as each of those has."""
+    rows: dict[str, list[Place]] = {}
+    for controller in (*WANTED, "pids", "freezer", UNIFIED):
+        place = own.get(controller, own.get(UNIFIED))
+        spots = [spot for folder in place.chain() for spot in (folder, folder / FOLDER)] if place else []
+        spot = next((spot for spot in spots if (spot / f"{NAME}0").is_dir()), None)
+        if place and spot and _confines(controller, place, spot / f"{NAME}0"):
+            folders = itertools.takewhile(Path.is_dir, (spot / f"{NAME}{i}" for i in itertools.count()))
+            rows[controller] = [Place(place.version, folder, place.mount) for folder in folders]
+    if not any(name in rows for name in WANTED):
+        return []
+    fewest = min(len(rows[name]) for name in WANTED if name in rows)
+    return [Group({name: row[i] for name, row in rows.items() if i < len(row)}) for i in range(fewest)]
+
+
+def _confines(controller: str, place: Place, folder: Path) -> bool:
+    """Does the group have the controller? In version 2 one folder may have some only."""
+    files = {"cpuset": "cpuset.cpus", "memory": "memory.max" if place.version == 2 else "memory.limit_in_bytes"}
+    return controller not in files or (folder / files[controller]).exists()
+
+
+def unequal_cpus(sets: Sequence[Collection[int]], usable: Collection[int]) -> str | None:
+    """Why these CPUs give some tenant an advantage, or cannot be used here."""
+    for index, cpus in enumerate(sets):
+        if not cpus:
+            return f"{NAME}{index} has no CPUs"
+        if outside := set(cpus) - set(usable):
+            return f"{NAME}{index} has CPUs {render_cpus(outside)}, which may not be used here"
+        if len(cpus) != len(sets[0]):
+            return f"{NAME}{index} has {len(cpus)} CPUs but {NAME}0 has {len(sets[0])}; they must be equal in number"
+        for other in range(index):
+            if common := set(cpus) & set(sets[other]):
+                return f"{NAME}{other} and {NAME}{index} share CPUs {render_cpus(common)}; they must be disjoint"
+    return None
+
+
+def unequal_memory(limits: Sequence[int | None], total_bytes: int) -> str | None:
+    """Why these limits give some tenant an advantage, or promise more than there is."""
+    for index, limit in enumerate(limits):
+        if limit is None:
+            return f"{NAME}{index} has no memory limit"
+        if limit != limits[0]:
+            return f"{NAME}{index} may use {limit} bytes but {NAME}0 {limits[0]}; they must be equal"
+    promised = sum(limit or 0 for limit in limits)
+    if promised > total_bytes:
+        return f"the prepared groups promise {promised} bytes together, more than the {total_bytes} that there are"
+    return None

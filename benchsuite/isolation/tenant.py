@@ -1,0 +1,95 @@
+"""One task's share of the machine: how it is entered, who is in it, what was counted, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from benchsuite import records
+from benchsuite.host import cgroups, counters
+from benchsuite.isolation import enter, made_groups
+
+
+class Tenant:
+    """One task's share. `prefix` goes before its command, `environ` below its own variables; `close` ends it."""
+
+    def __init__(
+        self,
+        facts: records.Tenant,
+        group: cgroups.Group | None = None,
+        *,
+        made: bool = False,
+        affinity: Sequence[int] = (),
+        environ: dict[str, str] | None = None,
+    ) -> None:
+        self._facts = facts
+        self._group = group
+        self._made = made
+        self._own = cgroups.own()
+        self._before = counters.count(group) if group else counters.Counters()
+        self._throttled_s = counters.throttled_s(self._own)
+        self._last: records.Tenant | None = None
+        self.prefix = enter.prefix(group.joins() if group else (), affinity)
+        self.environ = environ or {}
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a control group tells which processes are its own."""
+        return self._group is not None
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """The processors that it is held to; none where it is held to none."""
+        return self._facts.cpus
+
+    def pids(self) -> list[int]:
+        """The living processes in its group; none where it has no group."""
+        return self._group.pids() if self._group else []
+
+    def oom_kills(self) -> int | None:
+        """How many of its processes were killed for want of memory so far; None where nobody counts."""
+        return counters.count(self._group).since(self._before).oom_kills if self._group else None
+
+    def memory_in_use_bytes(self) -> int | None:
+        """What its group is charged with now; None where it has no group."""
+        return counters.memory_in_use_bytes(self._group) if self._group else None
+
+    def cpu_s(self) -> float | None:
+        """The processor time of its group so far; None where nobody counts."""
+        return counters.cpu_s(self._group) if self._group else None
+
+    def kill(self) -> None:
+        """SIGKILL to all in its group until it is empty, for a few seconds at most; nothing where it has no group."""
+        if self._group:
+            self._group.kill()
+
+    def described(self) -> records.Tenant:
+        """What was asked and in force, and what the kernel has counted since; the last state before `close`."""
+        return self._last or self._counted()
+
+    def _counted(self) -> records.Tenant:
+        found = counters.count(self._group).since(self._before) if self._group else counters.Counters()
+        pressure = records.Pressure(
+            cpu_some_s=found.cpu_some_s,
+            cpu_full_s=found.cpu_full_s,
+            memory_some_s=found.memory_some_s,
+            memory_full_s=found.memory_full_s,
+        )
+        return msgspec.structs.replace(
+            self._facts,
+            oom_kills=found.oom_kills,
+            peak_memory_bytes=found.peak_memory_bytes,
+            peak_pids=found.peak_pids,
+            throttled_s=counters.throttled_since_s(self._throttled_s, counters.throttled_s(self._own)),
+            pressure=None if pressure == records.Pressure() else pressure,
+        )
+
+    def close(self) -> None:
+        """Kill what is left in its group, and remove the group if it was made for this task. May be called twice."""
+        if self._last is None:
+            self._last = self._counted()
+        if self._group and self._made:
+            made_groups.end(self._group)
+        elif self._group:
+            self._group.kill()

@@ -1,0 +1,91 @@
+"""One task alone: run in a folder of its own or a scratch one, its result handed back."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import cast
+
+from benchsuite.describe.tasks import Plan, Task
+from benchsuite.errors import Interrupted, OutputError
+from benchsuite.files import look
+from benchsuite.isolation.fencing import Isolation
+from benchsuite.launch.progress import Progress
+from benchsuite.launch.session import Invocation, execute
+from benchsuite.records import Machine, ProfileUsed, Result
+from benchsuite.rundir import write_result
+from benchsuite.schema import to_json
+from benchsuite.writing import write_new
+
+
+def run_single(
+    task: Task,
+    profile: ProfileUsed,
+    machine: Machine,
+    environ: Mapping[str, str],
+    verdict: Callable[[Result], str],
+    folder: Path | None = None,
+    like: Result | None = None,
+) -> tuple[Result, int]:
+    """Run one task; its result, and the exit status that it means.
+
+    Args:
+        folder: a new run folder that is kept; a scratch one where None.
+        like: a result whose isolation and share of the machine are to be had again.
+
+    Raises:
+        OutputError: the folder cannot be written, or the result could not be kept there.
+        Interrupted: a signal asked for the end before there was a result.
+    """
+    results: list[Result] = []
+    progress = Progress(verdict, keep=results.append)
+    with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory(prefix="benchsuite-") as place:
+        try:
+            plan = Plan(tasks=(task,))
+            how = Invocation(machine, environ, sys.argv)
+            if like:
+                asked = cast(Isolation, like.tenant.isolation or "auto")
+                how = replace(how, isolation=asked, share=like.tenant)
+            execute(plan, profile, Path(place), progress, how)
+        except Interrupted as error:
+            if not results:
+                raise
+            return results[0], error.exit_code
+    if progress.problems and folder:
+        raise OutputError(progress.problems[0])
+    return results[0], {"ok": 0, "skipped": 3}.get(results[0].status, 1)
+
+
+def check_file(path: Path) -> None:
+    """Can a result be written here later?
+
+    Raises:
+        OutputError: the file exists, or its folder is missing or cannot be written.
+    """
+    if look(path):
+        raise OutputError(f"{path}: the file exists and is not overwritten; name another with -o")
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp"):
+            pass
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def keep(result: Result, path: Path) -> Path:
+    """Write a result to exactly this file, or into this folder under its usual name.
+
+    Raises:
+        OutputError: it cannot be written, or the file has come to exist meanwhile.
+    """
+    try:
+        if path.suffix == ".json":
+            write_new(path, to_json(result, indent=2))
+            return path
+        return write_result(path, result, datetime.now(timezone.utc))
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None

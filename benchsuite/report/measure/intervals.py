@@ -1,0 +1,54 @@
+"""Statistics of one job's rates: scatter, penalised rate, and the interval over repeats."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from scipy.special import stdtrit
+
+from benchsuite.schema import Record
+
+MIN_REPEATS = 3
+_CONFIDENCE = 0.95
+
+
+class Interval(Record, frozen=True, kw_only=True):
+    """95 %: `half` is relative (0.02: about 2 % to either side); it rests on `repeats`."""
+
+    low: float
+    high: float
+    half: float
+    repeats: int
+
+
+def perf_adjusted(perf: float | None, std: float | None, n: int, fail: int) -> float:
+    """Milarun's formula: perf * (1 - std%) * (1 - fail/n), never below 0; an unknown std counts as 0.
+
+    Args:
+        n: planned tasks; of a run in progress, those that have ended.
+    """
+    if perf is None or n == 0:
+        return 0.0
+    return max(0.0, perf * (1 - (std or 0.0)) * (1 - fail / n))
+
+
+def relative_std(values: Sequence[float]) -> float | None:
+    """Population standard deviation over the mean; None for one value or a mean of 0."""
+    mean = statistics.fmean(values) if values else 0.0
+    return statistics.pstdev(values) / mean if len(values) > 1 and mean > 0 else None
+
+
+def log_interval(values: Sequence[float]) -> Interval | None:
+    """95 % interval of a geometric mean: Student's t on logs, df = len - 1. None under three values, or with a 0."""
+    if len(values) < MIN_REPEATS or min(values) <= 0:
+        return None
+    logs = [math.log(value) for value in values]
+    mean = statistics.fmean(logs)
+    t = float(stdtrit(len(logs) - 1, (1 + _CONFIDENCE) / 2))
+    half = t * statistics.stdev(logs) / math.sqrt(len(logs))
+    # Scatter beyond any use (a factor of e**300) would overflow.
+    if abs(mean) + half > 300:
+        return None
+    return Interval(low=math.exp(mean - half), high=math.exp(mean + half), half=math.expm1(half), repeats=len(logs))

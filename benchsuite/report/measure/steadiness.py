@@ -1,0 +1,224 @@
+"""Whether slice rates hold still: the last change of their level, drift and variation. Pure Python; light to import.
+
+Rates are relative to the work over the time of the slices concerned, so that they average to 1, and weighed by the
+slices' lengths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from benchsuite.records import Slice
+from benchsuite.report.show.format import percent
+
+# Slice rates whose coefficient of variation is above this are not steady.
+STEADY_SPREAD = 0.10
+# Changes of level, and drifts per 10 s, up to this size are let pass: what two runs are called the same by.
+SMALL_CHANGE = 0.02
+DRIFT_SPAN_S = 10.0
+_FEWEST = 5
+# A level must last so many slices to be one: an odd slice at the end is no change.
+_LEVEL_SLICES = 3
+_PENALTY = 4.0
+# Quantiles of the normal distribution. A drift must stand out at 1 %, not 5: a suite has hundreds of windows.
+_Z_95, _Z_99 = 1.959964, 2.575829
+
+
+@dataclass(frozen=True)
+class Change:
+    """From `at_s` (seconds since go) on the level is `by` above the one before, relative to that."""
+
+    at_s: float
+    by: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure and the half width of its 95 % interval, by Student's t on `df` degrees of freedom."""
+
+    value: float
+    half: float
+    df: int
+
+    @property
+    def significant(self) -> bool:
+        """Not 0, at 1 %."""
+        return abs(self.value) > self.half * student_t(self.df, _Z_99) / student_t(self.df)
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """How one stream's rates behave.
+
+    `settled_s`: seconds since go from which on the level holds, 0 where it does from the first slice, None under five
+    slices; `change`: by how much it changed then, above 0 at the end of a warm-up. `drift`: of the window's rates, per
+    10 s. `spread`: their time-weighted coefficient of variation; None for one slice or no items. `inside`: the level
+    changed within the window.
+    """
+
+    settled_s: float | None = None
+    change: float | None = None
+    drift: Estimate | None = None
+    spread: Estimate | None = None
+    inside: bool = False
+
+    @property
+    def steady(self) -> bool:
+        """False also where a single slice leaves it unknown."""
+        return self.spread is not None and not (self.scattered or self.drifting or self.inside)
+
+    @property
+    def scattered(self) -> bool:
+        return self.spread is not None and self.spread.value > STEADY_SPREAD
+
+    @property
+    def drifting(self) -> bool:
+        return self.drift is not None and self.drift.significant and abs(self.drift.value) > SMALL_CHANGE
+
+    @property
+    def why_not(self) -> tuple[str, ...]:
+        """In words, what makes the window not steady."""
+        return tuple(self._why_not())
+
+    def _why_not(self) -> Iterator[str]:
+        if self.inside and self.settled_s is not None and self.change is not None:
+            what = "rose" if self.change > 0 else "fell"
+            yield f"the rate {what} by {percent(abs(self.change))} at {self.settled_s:.1f} s, inside the window"
+        if self.drift and self.drifting:
+            yield f"drifts by {100 * self.drift.value:+.1f} ± {percent(self.drift.half)} per 10 s"
+        if self.spread is None:
+            yield "a single slice, or no items: nothing tells"
+        elif self.scattered:
+            yield f"slice rates spread by {percent(self.spread.value)}, over {percent(STEADY_SPREAD, 0)}"
+
+
+UNKNOWN = Steadiness()
+
+
+def least_steady(streams: Sequence[Steadiness]) -> Steadiness:
+    """Of several streams the one to worry about."""
+    return min(streams, key=lambda s: (s.steady, -(s.spread.value if s.spread else math.inf)))
+
+
+def steadiness(measured: Sequence[Slice], inside: Sequence[Slice]) -> Steadiness:
+    """Judge a stream by all its measured slices and those of its window."""
+    change = last_change(measured)
+    settled_s = change.at_s if change else 0.0 if len(measured) >= _FEWEST else None
+    within = change is not None and bool(inside) and inside[0].start_s < change.at_s < inside[-1].end_s
+    return Steadiness(settled_s, change.by if change else None, drift(inside), spread(inside), within)
+
+
+def last_change(measured: Sequence[Slice]) -> Change | None:
+    """The last change of level in a series of slices.
+
+    One change point by least squares: the cut that leaves the least squared error around two means. It counts where
+    F = gain / (error left / (n - 2)) is over 4 ln(n), a penalty as of the BIC, times (1 + r) / (1 - r) of `drift`, and
+    the change over 2 %; then the part behind it is searched in the same way. A level lasts three slices at least, but
+    for those of a warm-up, which only rise: one odd slice behind a fall is none. Of steady series of 30 slices with
+    normal noise about 1 % show a false change.
+    """
+    last, first = None, 0
+    while len(measured) - first >= _FEWEST:
+        cut = _cut(measured[first:], _LEVEL_SLICES if last and last.by < 0 else 1)
+        if cut is None:
+            return last
+        first += cut[0]
+        last = Change(measured[first].start_s, cut[1])
+    return last
+
+
+def _cut(series: Sequence[Slice], fewest: int) -> tuple[int, float] | None:
+    """How many slices lie before the change, `fewest` at least, and by what share the level behind differs; None where
+    it does not."""
+    n = len(series)
+    lengths, counts = [s.end_s - s.start_s for s in series], [s.items for s in series]
+    times, items = list(accumulate(lengths)), list(accumulate(counts))
+    total_s, total = times[-1], items[-1]
+    if not total:
+        return None
+    between = [
+        (i / t - (total - i) / (total_s - t)) ** 2 * t * (total_s - t)
+        for t, i in zip(times[: n - _LEVEL_SLICES], items, strict=False)
+    ]
+    places = range(fewest - 1, len(between))
+    if not places:
+        return None
+    place = max(places, key=between.__getitem__)
+    gain = between[place] / total_s
+    left = math.fsum(i * i / t for i, t in zip(counts, lengths, strict=True)) - total**2 / total_s - gain
+    # Rounding alone leaves some 1e-15 of the squares.
+    least = 1e-12 * total**2 / total_s
+    if gain <= least or gain * (n - 2) <= _PENALTY * math.log(n) * max(left, 0.0):
+        return None
+    before = items[place] / times[place]
+    behind = (total - items[place]) / (total_s - times[place])
+    rest = [s.items / s.elapsed_s - (before if i <= place else behind) for i, s in enumerate(series)]
+    if gain * (n - 2) <= _PENALTY * math.log(n) * max(left, 0.0) * _wandering(rest):
+        return None
+    by = behind / before - 1 if before else math.inf
+    return (place + 1, by) if abs(by) > SMALL_CHANGE else None
+
+
+def drift(inside: Sequence[Slice]) -> Estimate | None:
+    """Slope of the relative rates per 10 s, least squares weighed by the slices' lengths; None under five slices.
+
+    The standard error is multiplied by sqrt((1 + r) / (1 - r)), r being the correlation of neighbouring residuals where
+    it is positive: rates that wander are no evidence of a drift.
+    """
+    total_s, total = math.fsum(s.elapsed_s for s in inside), sum(s.items for s in inside)
+    if len(inside) < _FEWEST or not total:
+        return None
+    weights = [s.elapsed_s / total_s for s in inside]
+    middles = [(s.start_s + s.end_s) / 2 for s in inside]
+    rates = [s.items / s.elapsed_s * total_s / total for s in inside]
+    middle = math.fsum(w * x for w, x in zip(weights, middles, strict=True))
+    squares = math.fsum(w * (x - middle) ** 2 for w, x in zip(weights, middles, strict=True))
+    slope = math.fsum(w * (x - middle) * y for w, x, y in zip(weights, middles, rates, strict=True)) / squares
+    rest = [y - 1 - slope * (x - middle) for x, y in zip(middles, rates, strict=True)]
+    left = math.fsum(w * e * e for w, e in zip(weights, rest, strict=True))
+    error = math.sqrt(left / (len(inside) - 2) / squares)
+    half = student_t(len(inside) - 2) * error * math.sqrt(_wandering(rest))
+    return Estimate(slope * DRIFT_SPAN_S, half * DRIFT_SPAN_S, len(inside) - 2)
+
+
+def _wandering(rest: Sequence[float]) -> float:
+    """(1 + r) / (1 - r): by how much correlated residuals make the variance of a mean larger."""
+    squares = math.fsum(e * e for e in rest)
+    alike = math.fsum(a * b for a, b in pairwise(rest)) / squares if squares else 0.0
+    r = min(max(alike, 0.0), 0.9)
+    return (1 + r) / (1 - r)
+
+
+def spread(inside: Sequence[Slice]) -> Estimate | None:
+    """Time-weighted coefficient of variation of the rates; None for one slice or no items.
+
+    Its standard error is c * sqrt((0.5 + c**2) / (n - 1)) (Miller, 1991, "Asymptotic test statistics for coefficients
+    of variation").
+    """
+    seconds, items = math.fsum(s.elapsed_s for s in inside), sum(s.items for s in inside)
+    if len(inside) < 2 or not items:
+        return None
+    perf = items / seconds
+    squares = (s.elapsed_s * (s.items / s.elapsed_s - perf) ** 2 for s in inside)
+    c = math.sqrt(math.fsum(squares) / seconds) / perf
+    df = len(inside) - 1
+    return Estimate(c, student_t(df) * c * math.sqrt((0.5 + c * c) / df), df)
+
+
+def student_t(df: int, z: float = _Z_95) -> float:
+    """The quantile of Student's t at the level of the normal distribution's `z`, by default 97.5 %.
+
+    To 1 % from 3 degrees of freedom on (Abramowitz and Stegun, 26.7.5); below, 97.5 % alone.
+    """
+    if df < 3:
+        return (math.inf, 12.7062, 4.3027)[df]
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + math.fsum(term / df**power for power, term in enumerate(terms, 1))

@@ -1,0 +1,1 @@
+"""Results of milarun 2020, read as they are."""

@@ -1,0 +1,240 @@
+"""A run folder as rows: one for each planned task, with what became of it. Reads whatever mess a crash left."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from benchsuite.describe.tasks import Job, Task
+from benchsuite.errors import ResultError
+from benchsuite.records import Result, Run, TaskMachine
+from benchsuite.report.measure.window import Window, task_window
+from benchsuite.rundir import Attempt, RunDir, results
+
+T = TypeVar("T")
+# A task's outcome: a result's status, or one of these.
+NOT_RUN = "not run"
+RUNNING = "running"
+INSUFFICIENT = "insufficient"
+# Tasks that have no outcome yet: the run in progress, or another `jobs --resume`, runs them.
+OPEN = frozenset({NOT_RUN, RUNNING, "interrupted"})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task and what became of it; `reason` says why `status` is not ok."""
+
+    task: Task
+    status: str
+    reason: str | None = None
+    result: Result | None = None
+    file: Path | None = None
+    window: Window | None = None
+
+    @property
+    def job(self) -> str:
+        """The name under which tasks pool: of a progression each number of GPUs is its own, and so is each cell."""
+        name = self.task.job.name
+        if self.task.job.placement.devices == "progression":
+            name = f"{name}.{self.task.ranks}"
+        return f"{name}[{self.task.cell}]" if self.task.cell else name
+
+    @property
+    def group_gpus(self) -> int:
+        """How many GPUs a perf that is per GPU stands for: a progression's, else 1."""
+        return self.task.ranks if self.task.job.placement.devices == "progression" else 1
+
+    @property
+    def perf(self) -> float | None:
+        """Items/s in the window, per GPU in a progression; None unless ok."""
+        if self.status != "ok" or self.window is None or self.window.perf is None:
+            return None
+        return self.window.perf / self.group_gpus
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a folder holds. `planned`: rows are those of plan.json, else the results that were found. `in_progress`: a
+    run was going on in it when the reading began. `kept`: every result but reruns, also those that no row counts."""
+
+    path: Path
+    run: Run | None
+    planned: bool
+    rows: tuple[Row, ...]
+    reruns: tuple[Row, ...]
+    bad_files: tuple[tuple[Path, str], ...]
+    in_progress: bool = False
+    kept: tuple[tuple[Path, Result], ...] = ()
+
+
+@dataclass
+class _Found:
+    results: list[tuple[Path, Result]] = field(default_factory=list)
+    reruns: list[tuple[Path, Result]] = field(default_factory=list)
+    bad: dict[Path, str] = field(default_factory=dict)
+
+
+def load(path: Path) -> Loaded:
+    """Read a results folder.
+
+    Raises:
+        ResultError: no such folder, nothing in it, or it holds several runs.
+    """
+    found, folder = _Found(), RunDir(path)
+    # What a run in progress writes meanwhile must not be seen half: first whether there is one, then the attempts, and
+    # the results, which are written before their attempt's end is noted, last.
+    in_progress = folder.in_progress()
+    run = _own(path / "run.json", folder.run, found)
+    tasks = _own(path / "plan.json", lambda: _compact(folder.plan().tasks), found)
+    attempts = _own(path / "attempts.jsonl", folder.attempts, found) or []
+    _find(path, found, {task.id: task for task in tasks or ()})
+    rows = _found_rows(found) if tasks is None else _planned_rows(tasks, attempts, found, in_progress)
+    reruns = tuple(_row(file, result) for file, result in found.reruns)
+    if not rows and not reruns and not found.bad:
+        raise ResultError(f"{path}: no results in this folder; name the folder that 'benchsuite jobs' wrote")
+    bad_files = tuple(sorted(found.bad.items()))
+    return Loaded(path, run, tasks is not None, tuple(rows), reruns, bad_files, in_progress, tuple(found.results))
+
+
+def _find(path: Path, found: _Found, planned: Mapping[str, Task]) -> None:
+    runs = sorted(p.parent for p in path.glob("*/run.json"))
+    if runs and not (path / "run.json").exists():
+        raise ResultError(f"{path}: holds {len(runs)} runs; name one of them, such as {runs[-1]}")
+    machines: dict[str, TaskMachine] = {}
+    for file, result in results(path):
+        if isinstance(result, str):
+            found.bad[file] = result
+        else:
+            kept = found.reruns if result.task.rerun_of else found.results
+            kept.append((file, _sharing(result, planned, machines)))
+
+
+def _compact(tasks: Iterable[Task]) -> list[Task]:
+    """The same tasks; those with equal jobs hold one between them."""
+    jobs: dict[str, Job] = {}
+    found = []
+    for task in tasks:
+        job = jobs.setdefault(task.job.name, task.job)
+        found.append(msgspec.structs.replace(task, job=job) if job == task.job else task)
+    return found
+
+
+def _sharing(result: Result, planned: Mapping[str, Task], machines: dict[str, TaskMachine]) -> Result:
+    """The same result, holding the plan's task and a machine seen before where its own are equal: of thousands of
+    results these are a quarter of the memory."""
+    own, device = result.machine, result.machine.gpus[0].uuid if result.machine.gpus else ""
+    machine = machines.setdefault(device, own)
+    task = planned.get(result.task.id)
+    return msgspec.structs.replace(
+        result,
+        task=task if task == result.task and task is not None else result.task,
+        machine=machine if machine == own else own,
+    )
+
+
+def _own(file: Path, read: Callable[[], T], found: _Found) -> T | None:
+    """One of the run's own files; None where it is missing, or damaged and noted so."""
+    if not file.exists():
+        return None
+    try:
+        return read()
+    except ResultError as error:
+        found.bad[file] = str(error).removeprefix(f"{file}: ")
+    except OSError as error:
+        found.bad[file] = f"cannot be read: {(error.strerror or str(error)).lower()}"
+    except ValueError as error:
+        found.bad[file] = str(error)
+    return None
+
+
+def _planned_rows(tasks: Sequence[Task], attempts: Iterable[Attempt], found: _Found, in_progress: bool) -> list[Row]:
+    """One row a planned task: its first attempt that was not interrupted counts."""
+    ids = {task.id for task in tasks}
+    lines: dict[str, list[Attempt]] = defaultdict(list)
+    for line in attempts:
+        lines[line.task].append(line)
+    noted = {line.result for of in lines.values() for line in of if line.event == "end" and line.result}
+    by_attempt: dict[str, dict[int, tuple[Path, Result]]] = defaultdict(dict)
+    # Those that the run itself noted come first: another file with the same claim does not push one out.
+    for file, result in sorted(found.results, key=lambda kept: kept[0].name not in noted):
+        task, attempt = result.task.id, result.identity.attempt
+        if task not in ids:
+            found.bad[file] = f"its task '{task}' is not in plan.json"
+        elif attempt in by_attempt[task]:
+            found.bad[file] = f"a second result of '{task}'; {by_attempt[task][attempt][0].name} counts"
+        else:
+            by_attempt[task][attempt] = (file, result)
+    return [_planned_row(task, by_attempt[task.id], lines[task.id], found.bad, in_progress) for task in tasks]
+
+
+def _planned_row(
+    task: Task,
+    by_attempt: dict[int, tuple[Path, Result]],
+    lines: list[Attempt],
+    bad: dict[Path, str],
+    in_progress: bool,
+) -> Row:
+    ends = {line.attempt: line for line in lines if line.event == "end"}
+    started = {line.attempt for line in lines if line.event != "prepare"}
+    last = Row(task, NOT_RUN, "not started yet" if in_progress else "never started")
+    for attempt in sorted(started | by_attempt.keys()):
+        if attempt in by_attempt:
+            last = _row(*by_attempt[attempt])
+        elif attempt in ends and ends[attempt].status != "interrupted":
+            last = Row(task, "lost", _why_lost(ends[attempt], bad))
+        elif in_progress and attempt == max(started) and attempt not in ends:
+            last = Row(task, RUNNING, "started, not ended yet")
+        else:
+            last = Row(task, "interrupted", "started, but no end is noted")
+        if last.status != "interrupted":
+            break
+    return last
+
+
+def _why_lost(end: Attempt, bad: dict[Path, str]) -> str:
+    name = Path(end.result).name if end.result else ""
+    reason = next((why for file, why in bad.items() if file.name == name), None)
+    if reason:
+        return f"its result {name} is damaged: {reason}"
+    return f"its result {name} is missing" if name else "ended without a result"
+
+
+def _found_rows(found: _Found) -> list[Row]:
+    """Without a plan: one row a task, by host and id. The same attempt twice is of two runs, and so of two repeats; a
+    result that is there twice, as a copy, counts once."""
+    attempts: dict[tuple[str, str, int], dict[int, Row]] = {}
+    for file, result in found.results:
+        host, task, attempt = result.identity.host, result.task.id, result.identity.attempt
+        nth, copy_of = 0, None
+        while copy_of is None and attempt in (of_run := attempts.setdefault((host, task, nth), {})):
+            nth, copy_of = nth + 1, of_run[attempt].file if of_run[attempt].result == result else None
+        if copy_of:
+            found.bad[file] = f"a copy of {copy_of.name}, which counts"
+        else:
+            attempts[host, task, nth][attempt] = _row(file, result)
+    repeats = max((result.task.repeat for _, result in found.results), default=0) + 1
+    rows = []
+    for (_, _, nth), of_task in attempts.items():
+        in_order = [of_task[attempt] for attempt in sorted(of_task)]
+        row = next((row for row in in_order if row.status != "interrupted"), in_order[-1])
+        if nth:
+            row = replace(row, task=msgspec.structs.replace(row.task, repeat=row.task.repeat + nth * repeats))
+        rows.append(row)
+    return sorted(rows, key=lambda row: (row.task.job.name, row.task.ranks, row.task.repeat))
+
+
+def _row(file: Path, result: Result) -> Row:
+    if result.status != "ok":
+        reason = result.error.message if result.error else f"the task is {result.status}"
+        return Row(result.task, result.status, reason, result, file)
+    try:
+        window = task_window(result)
+    except ArithmeticError:
+        return Row(result.task, INSUFFICIENT, "its slices hold numbers beyond any measurement", result, file)
+    status = "ok" if window.state == "ok" else INSUFFICIENT
+    return Row(result.task, status, window.reason, result, file, window)

@@ -1,0 +1,115 @@
+"""In what setting results came about: what was asked, isolation, data, and how well the tasks of a wave overlapped."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from benchsuite.describe.tasks import Job, recorded_environ
+from benchsuite.records import DataUsed, Result
+from benchsuite.report.read.load import Row
+
+# Of a data set's bytes in the page cache: up to this share it is called cold, from the other on warm.
+COLD, WARM = 0.05, 0.95
+# `name` is the job's own; the others change nothing that is measured, or may hold what a summary must not spread.
+_LEFT_OUT = ("name", "tags", "loss_band", "prepare", "env")
+
+# The fields that say what a job trains: where one differs, something else is measured.
+TRAINED = ("model", "entry", "params", "precision", "compile", "channels_last", "data", "page_cache")
+
+Span: TypeAlias = "tuple[float, float]"
+
+
+def tally(settings: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(settings).most_common())
+
+
+def fence(result: Result) -> str:
+    tenant = result.tenant
+    return f"CPU {tenant.cpu}, memory {tenant.memory} ({tenant.reason})"
+
+
+def data(result: Result) -> str:
+    data = result.data
+    if data is None:
+        return "not recorded"
+    if data.version is None:
+        return f"real ({data.name})" if data.real else "generated in memory"
+    kind = "real" if data.real else f"synthetic {data.size}" if data.size else "synthetic"
+    return f"{data.name} {data.version} ({kind}, page cache {cache_state(data.cached)})"
+
+
+def cache_state(cached: float | None) -> str:
+    """In words how much of the files lay in the page cache when a task was started."""
+    if cached is None:
+        return "not known"
+    if cached <= COLD:
+        return "cold"
+    return "warm" if cached >= WARM else "partly warm"
+
+
+def unit(result: Result) -> str | None:
+    return next((stream.unit for stream in result.measurement.streams if stream.counts_items), None)
+
+
+def overlap(rows: Iterable[Row]) -> float | None:
+    """The least share of any task's window in which all others of its wave, on one boot, trained: measured or holding.
+
+    Tasks that took no step are left out: they are failures, and counted as such.
+    """
+    waves: dict[tuple[str, int, str], list[tuple[Row, Span]]] = defaultdict(list)
+    for row in rows:
+        trained = row.result and _trained(row.result)
+        if row.result and trained:
+            waves[row.job, row.task.repeat, row.result.anchor.boot_id].append((row, trained))
+    shares = []
+    for wave in waves.values():
+        for row, _ in wave:
+            window, others = row.window, [trained for other, trained in wave if other is not row]
+            if others and window and window.start_s is not None and window.end_s is not None:
+                start_s = max(window.start_s, *(start for start, _ in others))
+                end_s = min(window.end_s, *(end for _, end in others))
+                shares.append(max(0.0, end_s - start_s) / (window.end_s - window.start_s))
+    return min(shares, default=None)
+
+
+def overlap_words(share: float) -> str:
+    """The overlap in a sentence."""
+    part = f"at least {math.floor(100 * share)} %" if share < 1 else "100 %"
+    return f"all tasks of a wave trained during {part} of each one's window"
+
+
+def _trained(result: Result) -> Span | None:
+    """From when until when all ranks of a task took steps, on CLOCK_MONOTONIC; None where one took none."""
+    streams = result.measurement.streams
+    if not streams or not all(stream.slices for stream in streams):
+        return None
+    starts = [stream.origin_s + stream.slices[0].start_s for stream in streams]
+    return max(starts), min(stream.origin_s + stream.slices[-1].end_s for stream in streams)
+
+
+def settings(job: Job, row: Row) -> dict[str, Any]:
+    """What was asked of a job, every parameter with its value; of the environment only what may change a measurement.
+
+    Args:
+        job: the job as its profile has it.
+        row: a task of it.
+    """
+    asked: dict[str, Any] = msgspec.to_builtins(job)
+    kept = {name: value for name, value in asked.items() if name not in _LEFT_OUT}
+    return {**kept, "environ": recorded_environ(row.task.environ)}
+
+
+def data_used(rows: Iterable[Row]) -> tuple[DataUsed, ...]:
+    """The distinct data of a job's tasks; `cached` is the least share of any task that used them."""
+    found: dict[DataUsed, list[float | None]] = {}
+    for row in rows:
+        if row.result and row.result.data:
+            data = row.result.data
+            found.setdefault(msgspec.structs.replace(data, cached=None), []).append(data.cached)
+    least = ((data, [share for share in shares if share is not None]) for data, shares in found.items())
+    return tuple(msgspec.structs.replace(data, cached=min(shares, default=None)) for data, shares in least)

@@ -1,0 +1,1 @@
+"""Figures as text, page, Markdown, CSV and JSON."""

@@ -1,0 +1,23 @@
+"""The summary behind whatever a user names: a summary's file, a run folder, or files of milarun 2020."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchsuite.report.milarun import results, summary_files
+from benchsuite.report.read.load import load
+from benchsuite.report.read.summary import Summary, read_summary
+from benchsuite.report.stats.summarise import summarise
+
+
+def summary_of(path: Path) -> Summary:
+    """The summary that a file holds, or that a results folder makes; of milarun 2020, too.
+
+    Raises:
+        ResultError: neither a summary nor a folder with results.
+    """
+    if path.is_file():
+        return summary_files.read_file(path) or read_summary(path)
+    loaded = load(path)
+    own = loaded.rows or loaded.reruns or loaded.run or loaded.planned
+    return (None if own else results.read_folder(path, loaded.bad_files)) or summarise(loaded)

@@ -1,0 +1,1 @@
+"""From rows to figures: summaries, scores, comparisons, verdicts."""

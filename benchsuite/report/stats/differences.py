@@ -1,0 +1,210 @@
+"""How two runs differ but for their figures: machine, software, code, profile, isolation, and each job's settings."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from benchsuite.describe.tasks import Gpu
+from benchsuite.records import DataUsed, Machine
+from benchsuite.report.read.summary import JobSummary, Summary
+from benchsuite.report.read.workload import TRAINED, cache_state
+
+_NONE = "none"
+# The launcher's own, of each task another: which GPUs a run had is told with its machine.
+_PLACE = "environ.CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is not the same on both sides, in words; `jobs` names those it concerns, none: the whole run."""
+
+    what: str
+    base: str
+    here: str
+    jobs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Differences:
+    """`unknown`: what one side or both do not tell, so that it may differ unseen."""
+
+    found: tuple[Difference, ...]
+    unknown: tuple[str, ...]
+
+
+def differences(summary: Summary, base: Summary) -> Differences:
+    """All that a reader must know before believing a ratio, the machine first."""
+    here, there = dict(_run_facts(summary)), dict(_run_facts(base))
+    found = [
+        Difference(what, there.get(what, _NONE), here.get(what, _NONE))
+        for what in {**there, **here}
+        if here.get(what) != there.get(what) and not _one_sided(what, here, there)
+    ]
+    by_name = {job.name: job for job in base.jobs}
+    common = [(job, by_name[job.name]) for job in summary.jobs if job.name in by_name]
+    return Differences((*found, *_of_jobs(common)), tuple(_unknown(here, there, common)))
+
+
+def workload_fields(job: JobSummary, base: JobSummary) -> tuple[str, ...]:
+    """The fields, old -> new, that make two jobs train different things; none where a side does not keep its fields."""
+    if not (job.settings and base.settings):
+        return ()
+    return trained_changes(job.settings, base.settings)
+
+
+def trained_changes(settings: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields, old -> new, in which two jobs' settings say that they train different things."""
+    here, there = ({f: s[f] for f in TRAINED if f in s} for s in (settings, base))
+    return tuple(f"{what} {old} -> {new}" for what, old, new in _unequal(_flat(here), _flat(there)))
+
+
+# A side that tells nothing of a group is named once, not line by line.
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "host": ("host",),
+    "machine": ("system", "kernel", "CPU", "CPUs", "memory", "driver", "GPUs", "GPU limits", "Python"),
+    "GPUs used": ("GPUs used",),
+    "code": ("benchsuite", "commit", "uncommitted changes"),
+    "profile's hash": ("profile hash",),
+    "isolation": ("isolation",),
+}
+
+
+def _unknown(
+    here: Mapping[str, str], base: Mapping[str, str], common: Sequence[tuple[JobSummary, JobSummary]]
+) -> Iterator[str]:
+    """Each group with the sides that do not tell it."""
+    told = {group: (_tells(group, here), _tells(group, base)) for group in _GROUPS}
+    if common:
+        told["settings of jobs"] = (any(a.settings for a, _ in common), any(b.settings for _, b in common))
+        told["data"] = (any(a.data_used for a, _ in common), any(b.data_used for _, b in common))
+    sides = {(False, False): "both", (False, True): "this run", (True, False): "base"}
+    yield from (f"{group} ({sides[of]})" for group, of in told.items() if of in sides)
+
+
+def _tells(group: str, facts: Mapping[str, str]) -> bool:
+    return any(what in facts for what in _GROUPS[group])
+
+
+def _one_sided(what: str, *sides: Mapping[str, str]) -> bool:
+    """Whether the group of a fact is told by one side only; packages are the machine's."""
+    group = "machine" if what.startswith("package ") else next((g for g, of in _GROUPS.items() if what in of), None)
+    return group is not None and not all(_tells(group, facts) for facts in sides)
+
+
+def _run_facts(summary: Summary) -> Iterator[tuple[str, str]]:
+    """What stands for a whole run, in words; without those that are not known."""
+    if summary.machine:
+        yield from _machine_facts(summary.machine)
+    elif hosts := sorted({task.host for job in summary.jobs for task in job.tasks if task.host}):
+        yield "host", ", ".join(hosts)
+    if summary.machine or summary.gpus_used:
+        yield "GPUs used", str(summary.gpus_used)
+    if summary.code:
+        yield "benchsuite", _joined(code.version for code in summary.code)
+        if any(code.commit for code in summary.code):
+            yield "commit", _joined((code.commit or "not known")[:12] for code in summary.code)
+        dirty = {None: "not known", True: "yes", False: "no"}
+        yield "uncommitted changes", _joined(dirty[code.dirty] for code in summary.code)
+    if profile := summary.profile:
+        yield "profile", profile.name
+        if profile.sha256:
+            yield "profile hash", profile.sha256[:12]
+        if profile.differences:
+            yield f"changes to {profile.based_on or 'the profile'}", "; ".join(profile.differences)
+    if summary.isolation:
+        yield "isolation", _joined(summary.isolation)
+
+
+def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
+    yield "host", machine.host
+    yield "system", machine.system
+    yield "kernel", machine.kernel
+    yield "CPU", machine.cpu
+    yield "CPUs", f"{machine.cpus}, {machine.cpus_usable} usable"
+    yield "memory", _bytes(machine.memory_bytes)
+    yield "driver", machine.driver or _NONE
+    models = Counter(gpu.name for gpu in machine.gpus)
+    yield "GPUs", ", ".join(f"{number} x {name}" for name, number in models.items()) or _NONE
+    if machine.gpus:
+        yield "GPU limits", _joined(map(_limits, machine.gpus))
+    yield "Python", machine.python
+    yield from ((f"package {name}", version) for name, version in sorted(machine.packages.items()))
+
+
+def _limits(gpu: Gpu) -> str:
+    facts = (
+        None if gpu.memory_bytes is None else _bytes(gpu.memory_bytes),
+        None if gpu.power_limit_w is None else f"{gpu.power_limit_w:g} W",
+        None if gpu.max_sm_clock_mhz is None else f"{gpu.max_sm_clock_mhz} MHz",
+    )
+    return ", ".join(fact for fact in facts if fact) or "not known"
+
+
+def _of_jobs(common: Iterable[tuple[JobSummary, JobSummary]]) -> Iterator[Difference]:
+    """What differs in jobs, each difference once for all jobs that have it."""
+    alike: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for job, base in common:
+        for difference in _unequal(dict(_job_facts(job)), dict(_job_facts(base)), both=True):
+            alike[difference].append(job.name)
+        if job.settings and base.settings:
+            for difference in _unequal(_flat(job.settings), _flat(base.settings)):
+                if difference[0] != _PLACE:
+                    alike[difference].append(job.name)
+    yield from (Difference(*difference, jobs=tuple(jobs)) for difference, jobs in alike.items())
+
+
+def _job_facts(job: JobSummary) -> Iterator[tuple[str, str]]:
+    """What a job's tasks met, in words; without what is not known."""
+    if job.repeats:
+        yield "ok tasks a repeat", ", ".join(str(ok) for ok in sorted({repeat.ok for repeat in job.repeats}))
+    if job.batch_size is not None:
+        yield "batch size found", f"{job.batch_size:,}"
+    if job.ranks > 1:
+        yield "ranks", str(job.ranks)
+    if job.backend:
+        yield "backend", job.backend
+    if job.data_used:
+        fields = (field for field in DataUsed.__struct_fields__ if field not in ("cached", "page_cache"))
+        for name in fields:
+            yield f"data.{name}", _joined(_value(getattr(data, name)) for data in job.data_used)
+        yield "data in the page cache", _joined(cache_state(data.cached) for data in job.data_used)
+
+
+def _unequal(here: Mapping[str, str], base: Mapping[str, str], both: bool = False) -> Iterator[tuple[str, str, str]]:
+    """What, base's value, this run's; `both`: only what both sides tell."""
+    for what in {**base, **here}:
+        old, new = base.get(what), here.get(what)
+        if old != new and not (both and None in (old, new)):
+            yield what, old or _NONE, new or _NONE
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings as dotted name -> value in words."""
+    found: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = _value(value)
+    return found
+
+
+def _value(value: object) -> str:
+    """As a profile would have it: text bare, all else as JSON."""
+    if value is None:
+        return _NONE
+    return value if isinstance(value, str) else json.dumps(msgspec.to_builtins(value))
+
+
+def _joined(values: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(values))
+
+
+def _bytes(number: int) -> str:
+    return f"{number / 2**30:.1f} GiB"

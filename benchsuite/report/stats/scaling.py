@@ -1,0 +1,59 @@
+"""How throughput grows with the GPUs of a group: of each progression a curve, against its own single GPU."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchsuite.report.measure.intervals import Interval, log_interval
+from benchsuite.report.read.summary import JobSummary, Summary
+
+
+@dataclass(frozen=True)
+class Point:
+    """One number of GPUs (on a CPU: ranks). `total` and `per_gpu` in items/s, None where no task is ok.
+
+    `efficiency` is per_gpu over that of one GPU; its interval rests on the ratios of the same repeats, and is None
+    under three of them.
+    """
+
+    gpus: int
+    total: float | None
+    per_gpu: float | None
+    efficiency: float | None = None
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A progression's points, fewest GPUs first."""
+
+    job: str
+    unit: str
+    points: tuple[Point, ...]
+
+
+def curves(summary: Summary) -> list[Curve]:
+    """The curve of each progression of a summary."""
+    by_job: dict[str, list[JobSummary]] = defaultdict(list)
+    for job in summary.jobs:
+        if job.devices == "progression":
+            by_job[job.name.removesuffix(f".{job.group_gpus}")].append(job)
+    return [_curve(name, sorted(jobs, key=lambda job: job.group_gpus)) for name, jobs in by_job.items()]
+
+
+def _curve(name: str, jobs: Sequence[JobSummary]) -> Curve:
+    single = next((job for job in jobs if job.group_gpus == 1), None)
+    unit = next((job.unit for job in jobs if job.unit), "item")
+    return Curve(name, unit, tuple(_point(job, single) for job in jobs))
+
+
+def _point(job: JobSummary, single: JobSummary | None) -> Point:
+    total = None if job.perf is None else job.perf * job.group_gpus
+    if single is None or not single.perf or job.perf is None:
+        return Point(job.group_gpus, total, job.perf)
+    alone = {repeat.repeat: repeat.perf for repeat in single.repeats}
+    ratios = [r.perf / base for r in job.repeats if r.perf is not None and (base := alone.get(r.repeat))]
+    interval = log_interval(ratios) if job is not single else None
+    return Point(job.group_gpus, total, job.perf, job.perf / single.perf, interval)

@@ -1,0 +1,162 @@
+"""The score: a weighted geometric mean of adjusted throughputs, the failure rate, and how far both can be trusted."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec.structs import replace
+
+from benchsuite.report.measure.intervals import MIN_REPEATS, Interval, log_interval, perf_adjusted, relative_std
+from benchsuite.report.read.summary import JobSummary, Summary
+from benchsuite.report.show.format import count
+from benchsuite.report.stats.weights import Weighing
+
+FAILURE_LIMIT = 0.01
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a run scores.
+
+    `value` and `machine` are None where `reason` says why. `incomplete`: why the score does not cover all that is
+    weighed, `coverage` by weight (0 to 1). `repeats`: those in which every scored job has a figure. `n` counts planned
+    tasks, `ended` those that `fail` is out of: fewer only while the run is in progress. `penalized`: perf_adj pays for
+    std. `unpenalized` is the score if it did not, and `interval` is around that: how far std would be off with other
+    repeats is not in it, nor is the score without its penalty any lower for more of them.
+    """
+
+    weighing: Weighing
+    value: float | None
+    machine: float | None
+    interval: Interval | None
+    reason: str | None
+    n: int
+    ended: int
+    fail: int
+    incomplete: tuple[str, ...]
+    coverage: float | None
+    repeats: int
+    in_progress: bool
+    penalized: bool = True
+    unpenalized: float | None = None
+
+    @property
+    def failure_rate(self) -> float | None:
+        """Failed of planned tasks, or of those that have ended so far; None without any."""
+        return self.fail / self.ended if self.ended else None
+
+    @property
+    def verdict(self) -> Literal["PASS", "FAIL", "UNFINISHED"]:
+        if self.in_progress:
+            return "UNFINISHED"
+        return "PASS" if self.failure_rate is not None and self.failure_rate <= FAILURE_LIMIT else "FAIL"
+
+    @property
+    def provisional(self) -> bool:
+        return self.repeats < MIN_REPEATS
+
+
+def without_penalty(summary: Summary) -> Summary:
+    """A summary whose perf_adj pays for failures only: perf * (1 - fail/n)."""
+    jobs = (replace(job, perf_adj=perf_adjusted(job.perf, None, job.ended, job.fail)) for job in summary.jobs)
+    return replace(summary, jobs=tuple(jobs))
+
+
+def score(summary: Summary, weighing: Weighing, *, penalized: bool = True) -> Score:
+    """Score a run: exp(sum(w * ln(perf_adj)) / sum(w)) over the weighed jobs that have a throughput.
+
+    Jobs of weight 0 and jobs without a throughput are left out before any logarithm; the latter make it incomplete.
+
+    Args:
+        penalized: false for a summary `without_penalty`; the machine score then pays for no std either.
+    """
+    weighed = {job.name: job for job in summary.jobs if weighing.jobs.get(job.name, 0.0) > 0}
+    scored = {name: job for name, job in weighed.items() if job.perf_adj > 0}
+    total = math.fsum(weighing.jobs[name] for name in weighed) + math.fsum(weighing.missing.values())
+    weights = {name: weighing.jobs[name] for name in scored}
+    value = geometric_mean({name: job.perf_adj for name, job in scored.items()}, weights)
+    machines = {name: machine_throughput(job, penalized=penalized) for name, job in scored.items()}
+    known = {name: rate for name, rate in machines.items() if rate}
+    samples = repeat_means(scored, weights)
+    around = log_interval(samples)
+    plain, interval = unpenalized(scored, weights), None
+    if plain and around:
+        factor = 1 + around.half
+        interval = Interval(low=plain / factor, high=plain * factor, half=around.half, repeats=around.repeats)
+    return Score(
+        weighing=weighing,
+        value=value,
+        machine=geometric_mean(known, weights) if len(known) == len(machines) else None,
+        interval=interval,
+        reason=None if value else _why_none(total),
+        n=sum(job.n for job in summary.jobs),
+        ended=sum(job.ended for job in summary.jobs),
+        fail=sum(job.fail for job in summary.jobs),
+        incomplete=tuple(_incomplete(summary, weighed.values(), weighing)),
+        coverage=math.fsum(weights.values()) / total if total else None,
+        repeats=len(samples),
+        in_progress=summary.in_progress,
+        penalized=penalized,
+        unpenalized=plain,
+    )
+
+
+def unpenalized(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> float | None:
+    """The weighted geometric mean of perf * (1 - fail/n)."""
+    rates = {name: perf_adjusted(job.perf, None, job.ended, job.fail) for name, job in jobs.items()}
+    return geometric_mean(rates, weights) if all(rates.values()) else None
+
+
+def geometric_mean(rates: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
+    """exp(sum(w * ln(rate)) / sum(w)); None where nothing is weighed."""
+    total = math.fsum(weights[name] for name in rates)
+    if not total:
+        return None
+    return math.exp(math.fsum(weights[name] * math.log(rate) for name, rate in rates.items()) / total)
+
+
+def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | None:
+    """Items/s of all GPUs together, adjusted; None where no per-repeat figures are kept.
+
+    Per repeat: the mean of the ok tasks times the *planned* tasks. A task that failed is then paid for once, by the
+    failure factor; a plain sum would lose its throughput and pay the factor too. std is over repeats, since the
+    scatter between GPUs is evened out in their sum.
+    """
+    totals = [r.perf * r.tasks * job.group_gpus for r in job.repeats if r.perf is not None]
+    if not totals:
+        return None
+    std = relative_std(totals) if penalized else None
+    return perf_adjusted(statistics.fmean(totals), std, job.ended, job.fail)
+
+
+def repeat_means(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> list[float]:
+    """The weighted geometric mean of perf in each repeat in which all of the jobs have one."""
+    by_repeat: dict[int, dict[str, float]] = {}
+    for name, job in jobs.items():
+        for repeat in job.repeats:
+            if repeat.perf and repeat.perf > 0:
+                by_repeat.setdefault(repeat.repeat, {})[name] = repeat.perf
+    complete = (rates for _, rates in sorted(by_repeat.items()) if len(rates) == len(jobs))
+    return [mean for rates in complete if (mean := geometric_mean(rates, weights))]
+
+
+def _why_none(total: float) -> str:
+    return "no weighed job has a throughput" if total else "the weights of this run's jobs add up to 0"
+
+
+def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weighing) -> Iterable[str]:
+    if summary.in_progress:
+        to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
+        yield f"in progress: {to_run} of {count(n, 'task')} still to run"
+    ended = [job for job in weighed if not job.to_run]
+    reasons = {
+        "not in this run": list(weighing.missing),
+        "no ok task": [job.name for job in ended if job.fail == job.n],
+        "perf_adj is 0": [job.name for job in ended if job.fail < job.n and job.perf_adj <= 0],
+        "tasks not run": [f"{job.name} ({job.not_run} of {job.n})" for job in summary.jobs if job.not_run],
+    }
+    yield from (f"{reason}: {', '.join(names)}" for reason, names in reasons.items() if names)

@@ -1,0 +1,236 @@
+"""Rows into one line a job: n, fail, perf, std, perf_adj and the interval over repeats."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchsuite.describe.tasks import Job
+from benchsuite.records import Code, Result
+from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
+from benchsuite.report.measure.window import Window
+from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
+from benchsuite.report.read.summary import (
+    BadFile,
+    JobSummary,
+    ProfileRef,
+    Repeat,
+    RerunSummary,
+    Summary,
+    TaskGpu,
+    TaskSummary,
+    Use,
+)
+from benchsuite.report.read.workload import TRAINED, data, data_used, fence, overlap, settings, tally, unit
+from benchsuite.report.show.format import percent
+from benchsuite.report.stats.differences import trained_changes
+from benchsuite.report.stats.throttling import job_unthrottled, unthrottled
+from benchsuite.report.stats.use import job_use, std_parts, task_use
+from benchsuite.schema import finite
+from benchsuite.telemetry import STOLEN_LIMIT
+
+
+def summarise(loaded: Loaded) -> Summary:
+    """All that a report needs of a results folder; jobs in the plan's order."""
+    by_job: dict[str, list[Row]] = defaultdict(list)
+    for row in loaded.rows:
+        by_job[row.job].append(row)
+    every = [row.result for row in loaded.rows if row.result] or [row.result for row in loaded.reruns if row.result]
+    measured = [result for result in every if result.measurement.streams]
+    wall = min((result.anchor.wall for result in every), default=None)
+    return Summary(
+        source=loaded.path.resolve().name,
+        created=loaded.run.created if loaded.run else wall,
+        planned=loaded.planned,
+        in_progress=loaded.in_progress,
+        profile=_profile(loaded, every),
+        machine=loaded.run.machine if loaded.run else None,
+        code=_codes(loaded, every),
+        gpus_used=len({gpu.uuid for row in loaded.rows for gpu in row.task.gpus}),
+        isolation=tally(fence(result) for result in measured or every),
+        data=tally(data(result) for result in measured),
+        overlap=overlap(loaded.rows),
+        jobs=tuple(_job(name, rows, loaded.in_progress) for name, rows in by_job.items()),
+        reruns=_reruns(loaded),
+        bad_files=tuple(
+            BadFile(file=file.relative_to(loaded.path).as_posix(), reason=why) for file, why in loaded.bad_files
+        ),
+    )
+
+
+def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
+    ok = [row for row in rows if row.status == "ok"]
+    perfs = [row.perf for row in ok if row.perf is not None]
+    windows = [row.window for row in ok if row.window]
+    perf = statistics.fmean(perfs) if perfs else None
+    std = relative_std(perfs)
+    still_open = sum(row.status in OPEN for row in rows)
+    to_run = still_open if in_progress else 0
+    fail = len(rows) - to_run - len(ok)
+    repeats = _repeats(rows)
+    tasks = tuple(_task(row) for row in rows)
+    return JobSummary(
+        name=name,
+        unit=next((found for row in ok or rows if row.result and (found := unit(row.result))), None),
+        devices=rows[0].task.job.placement.devices,
+        group_gpus=rows[0].group_gpus,
+        n=len(rows),
+        fail=fail,
+        not_run=still_open - to_run,
+        to_run=to_run,
+        perf=perf,
+        std=std,
+        std_parts=std_parts(rows),
+        perf_adj=perf_adjusted(perf, std, len(rows) - to_run, fail),
+        min=min(perfs, default=None),
+        max=max(perfs, default=None),
+        interval=log_interval([r.perf for r in repeats if r.perf is not None]),
+        slices=sum(w.slices for w in windows),
+        seconds=math.fsum(w.seconds for w in windows),
+        unsteady=sum(not w.steady for w in windows),
+        perf_unthrottled=job_unthrottled(rows, ((t.perf_unthrottled, t.unthrottled_reason) for t in tasks)),
+        use=job_use(rows, [task.use for task in tasks]),
+        workload=tasks[0].workload,
+        unlike=_unlike(rows, tasks),
+        settings=settings(_asked(rows[0]), rows[0]),
+        data_used=data_used(rows),
+        batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
+        **_group(rows),
+        repeats=repeats,
+        tasks=tasks,
+    )
+
+
+def _unlike(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> tuple[str, ...]:
+    """How tasks of one name differ in what they train; nothing where all train the same, as those of a plan do."""
+    found: dict[str, None] = {}
+    for row, task in zip(rows, tasks, strict=True):
+        if task.workload != tasks[0].workload:
+            found |= dict.fromkeys(trained_changes(settings(_asked(row), row), settings(_asked(rows[0]), rows[0])))
+    return tuple(found)
+
+
+def _group(rows: Sequence[Row]) -> dict[str, Any]:
+    """What a job's groups are, where they are groups."""
+    ranks = rows[0].task.ranks
+    if ranks == 1:
+        return {}
+    batch = next((r.result.task for r in rows if r.result), rows[0].task).job.params.get("batch_size")
+    backend = next((r.result.group.backend for r in rows if r.result and r.result.group), None)
+    return {"ranks": ranks, "batch_each": batch if isinstance(batch, int) else None, "backend": backend}
+
+
+def _repeats(rows: Iterable[Row]) -> tuple[Repeat, ...]:
+    by_repeat: dict[int, list[float | None]] = defaultdict(list)
+    for row in rows:
+        by_repeat[row.task.repeat].append(row.perf)
+    found = []
+    for repeat, all_perfs in sorted(by_repeat.items()):
+        perfs = [perf for perf in all_perfs if perf is not None]
+        perf = statistics.fmean(perfs) if perfs else None
+        found.append(Repeat(repeat=repeat, tasks=len(all_perfs), ok=len(perfs), perf=perf))
+    return tuple(found)
+
+
+def _task(row: Row) -> TaskSummary:
+    window, use = row.window, task_use(row)
+    without, why_none = unthrottled(row)
+    return TaskSummary(
+        id=row.task.id,
+        host=row.result.identity.host if row.result else None,
+        repeat=row.task.repeat,
+        cell=row.task.cell,
+        copy=row.task.copy,
+        attempt=row.result.identity.attempt if row.result else None,
+        device=row.task.device,
+        status=row.status,
+        reason=row.reason,
+        workload=workload(_asked(row)),
+        perf=row.perf,
+        slices=window.slices if window else 0,
+        dropped=window.dropped if window else 0,
+        items=window.items if window else 0,
+        seconds=window.seconds if window else 0.0,
+        **(_steadiness(window, use) if window and row.status != INSUFFICIENT else {}),
+        perf_unthrottled=without,
+        unthrottled_reason=why_none,
+        gpus=tuple(TaskGpu(index=gpu.visible_index, uuid=gpu.uuid) for gpu in row.task.gpus),
+        use=use,
+        file=row.file.name if row.file else None,
+    )
+
+
+def _steadiness(window: Window, use: Use | None) -> dict[str, Any]:
+    found = window.steadiness
+    stolen = (use.cpu_stolen if use else None) or 0.0
+    cause = (f"a hypervisor withheld {percent(stolen)} of its processors' time",) if stolen >= STOLEN_LIMIT else ()
+    return {
+        "spread": found.spread.value if found.spread else None,
+        "spread_half": found.spread.half if found.spread else None,
+        "drift": found.drift.value if found.drift else None,
+        "drift_half": found.drift.half if found.drift else None,
+        "settled_s": found.settled_s,
+        "change": finite(found.change),
+        "steady": found.steady,
+        "unsteady": (*found.why_not, *cause) if found.why_not else (),
+    }
+
+
+def _asked(row: Row) -> Job:
+    """The job as its profile has it: a batch size that was found is still one that was left to be found."""
+    job = row.task.job
+    if row.result and row.result.batch_search:
+        return msgspec.structs.replace(job, params={**job.params, "batch_size": "auto"})
+    return job
+
+
+def workload(job: Job) -> str:
+    """SHA-256 of what a job trains, as canonical JSON: equal where, and only where, throughputs may be compared."""
+    what = {field: getattr(job, field) for field in TRAINED}
+    text = json.dumps(msgspec.to_builtins(what), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _reruns(loaded: Loaded) -> tuple[RerunSummary, ...]:
+    by_file = {row.file.name: row for row in loaded.rows if row.file}
+    found = []
+    for row in loaded.reruns:
+        rerun_of = row.task.rerun_of
+        if rerun_of is None:
+            continue
+        of = Path(rerun_of.result).name
+        original = by_file[of].perf if of in by_file else None
+        found.append(RerunSummary(task=_task(row), of=of, original_perf=original, changes=rerun_of.changes))
+    return tuple(found)
+
+
+def _profile(loaded: Loaded, every: Sequence[Result]) -> ProfileRef | None:
+    if loaded.run:
+        used = loaded.run.profile
+        return ProfileRef(
+            name=used.name,
+            sha256=used.sha256,
+            official=used.official,
+            based_on=used.based_on,
+            differences=used.differences,
+        )
+    names = sorted({row.task.profile for row in loaded.rows} | {result.identity.profile for result in every})
+    return ProfileRef(name=names[0]) if len(names) == 1 else None
+
+
+def _codes(loaded: Loaded, every: Sequence[Result]) -> tuple[Code, ...]:
+    """Every code that took part, once: the run's first."""
+    own = [loaded.run.code] if loaded.run else []
+    found: list[Code] = []
+    for code in own + [result.code for result in every]:
+        if code not in found:
+            found.append(code)
+    return tuple(found)

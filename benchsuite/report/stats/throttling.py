@@ -1,0 +1,126 @@
+"""Throughput without the slices in which heat or the hardware slowed the clocks, by the samples beside a result."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from benchsuite.records import Result, Slice, Stream
+from benchsuite.report.measure.window import MIN_WINDOW_S, TOLERANCE_S, measured_slices, window_slices
+from benchsuite.report.read.load import Row
+
+# Reasons for lower clocks that are trouble; a power cap is normal, and so are idle and clocks that were set.
+CAPPED = "sw_power_cap"
+SLOWING = ("sw_thermal", "hw_thermal", "hw_slowdown", "hw_power_brake")
+# As in the summary of the samples: what was seen holds until the next look, but not over a longer gap.
+_HOLDS_INTERVALS = 3
+
+Span = tuple[float, float]
+
+
+class _Line(msgspec.Struct):
+    """What is needed of a line of samples; a series' first line has no time."""
+
+    of: str
+    monotonic_s: float | None = None
+    clock_events: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """When a GPU was watched, and when it was slowed, on CLOCK_MONOTONIC."""
+
+    spans: Sequence[Span]
+    slowed: Sequence[Span]
+
+    def clean(self, start_s: float, end_s: float) -> bool:
+        """Whether it is known that the GPU was not slowed meanwhile."""
+        if any(a < end_s and start_s < b for a, b in self.slowed):
+            return False
+        seen_s = math.fsum(max(0.0, min(b, end_s) - max(a, start_s)) for a, b in self.spans)
+        return seen_s >= end_s - start_s - TOLERANCE_S
+
+
+def was_slowed(result: Result) -> bool:
+    """Whether heat or the hardware slowed a GPU of the task while it was measured; the result itself tells."""
+    devices = result.telemetry.devices if result.telemetry else ()
+    return any((device.clock_events_s or {}).get(event, 0.0) > 0 for device in devices for event in SLOWING)
+
+
+def unthrottled(row: Row) -> tuple[float | None, str | None]:
+    """Perf (as `Row.perf`) over the clean slices of the window, and else why there is none.
+
+    Both None where nothing was slowed. The samples are read only where something was.
+    """
+    if row.perf is None or row.result is None or row.file is None or not was_slowed(row.result):
+        return None, None
+    telemetry = row.result.telemetry
+    if telemetry is None or telemetry.series is None:
+        return None, "its samples were not kept"
+    try:
+        lines = list(_lines(row.file.parent, telemetry.series))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        return None, f"its samples cannot be read: {why or error}".lower()
+    watched = _by_gpu(lines)
+    gpus = [device.uuid for device in telemetry.devices]
+    if unseen := [uuid for uuid in gpus if uuid not in watched]:
+        return None, f"its samples have none of {unseen[0]}"
+    rates, least_s = [], math.inf
+    for stream in row.result.measurement.streams:
+        if stream.counts_items:
+            clean = list(_clean(stream, [watched[uuid] for uuid in gpus]))
+            seconds = math.fsum(s.elapsed_s for s in clean)
+            least_s = min(least_s, seconds)
+            rates.append(sum(s.items for s in clean) / seconds if seconds else 0.0)
+    if least_s < MIN_WINDOW_S - TOLERANCE_S:
+        return None, f"only {least_s:.1f} s of its window are without, and {MIN_WINDOW_S:.0f} s are needed"
+    return math.fsum(rates) / row.group_gpus, None
+
+
+def job_unthrottled(rows: Sequence[Row], without: Iterable[tuple[float | None, str | None]]) -> float | None:
+    """Mean over the ok tasks, see `JobSummary.perf_unthrottled`.
+
+    Args:
+        without: of each row, by `unthrottled`.
+    """
+    found = [(row.perf, perf, why) for row, (perf, why) in zip(rows, without, strict=True) if row.perf is not None]
+    if any(why for _, _, why in found) or all(perf is None for _, perf, _ in found):
+        return None
+    return statistics.fmean(as_delivered if perf is None else perf for as_delivered, perf, _ in found)
+
+
+def _clean(stream: Stream, watched: Sequence[_Watched]) -> Iterator[Slice]:
+    for s in window_slices(measured_slices(stream)):
+        if all(gpu.clean(stream.origin_s + s.start_s, stream.origin_s + s.end_s) for gpu in watched):
+            yield s
+
+
+def _lines(folder: Path, series: str) -> Iterator[_Line]:
+    """Raises OSError, or ValueError where the name leads elsewhere or a line is not of a series."""
+    parts = PurePosixPath(series).parts
+    if len(parts) != 2 or parts[0] != "telemetry" or ".." in parts:
+        raise ValueError(f"'{series}' is no file of telemetry/")
+    for line in folder.joinpath(*parts).read_bytes().splitlines():
+        yield msgspec.json.decode(line, type=_Line)
+
+
+def _by_gpu(lines: Iterable[_Line]) -> Mapping[str, _Watched]:
+    samples: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    for line in lines:
+        if line.monotonic_s is not None and line.clock_events is not None:
+            samples[line.of].append((line.monotonic_s, any(event in SLOWING for event in line.clock_events)))
+    found = {}
+    for uuid, of_gpu in samples.items():
+        spans = [(a, b, slow) for (a, slow), (b, _) in itertools.pairwise(of_gpu)]
+        longest_s = _HOLDS_INTERVALS * statistics.median(b - a for a, b, _ in spans) if spans else 0.0
+        held = [(a, b, slow) for a, b, slow in spans if b - a <= longest_s]
+        found[uuid] = _Watched([(a, b) for a, b, _ in held], [(a, b) for a, b, slow in held if slow])
+    return found

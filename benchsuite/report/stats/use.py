@@ -1,0 +1,204 @@
+"""How GPUs, memory and CPUs were used, from results; and what the scatter between tasks is made of."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from benchsuite.records import Result
+from benchsuite.report.read.load import Row
+from benchsuite.report.read.summary import StdParts, Use
+from benchsuite.telemetry import DeviceTelemetry, stolen_share
+
+_GAUGES = (
+    "gpu_percent",
+    "sm_percent",
+    "tensor_percent",
+    "sm_clock_mhz",
+    "temperature_c",
+    "pcie_tx_mib_s",
+    "pcie_rx_mib_s",
+)
+_MEANS = (*_GAUGES, "power_w", "power_limit_w", "cpu_waiting", "cpu_throttled", "cpu_stolen")
+_PEAKS = ("device_reserved_bytes", "host_rss_bytes")
+
+
+def task_use(row: Row) -> Use | None:
+    """What a task used; None where its result tells nothing.
+
+    Copies that share a GPU have no items per joule of their own: its power is that of all.
+    """
+    result = row.result
+    if result is None:
+        return None
+    devices = result.telemetry.devices if result.telemetry else ()
+    rate = row.window.perf if row.status == "ok" and row.window else None
+    alone = row.task.job.placement.copies == 1
+    gauges: dict[str, Any] = {name: _mean(_gauge(device, name) for device in devices) for name in _GAUGES}
+    use = Use(
+        **gauges,
+        power_w=_mean(_power_w(device) for device in devices),
+        power_limit_w=_mean(gpu.power_limit_w for gpu in row.task.gpus),
+        items_per_joule=_per_joule(rate, [_counted_w(device) for device in devices]) if alone else None,
+        **_peaks(result),
+        **_clock_events(devices),
+        **_cpu(result),
+        cpu_stolen=cpu_stolen(result),
+    )
+    return None if use == Use(power_limit_w=use.power_limit_w) else use
+
+
+def job_use(rows: Sequence[Row], uses: Sequence[Use | None]) -> Use | None:
+    """The mean over a job's ok tasks, peaks their largest; None where none tells anything.
+
+    Args:
+        uses: of each row, by `task_use`.
+    """
+    known = [use for row, use in zip(rows, uses, strict=True) if row.status == "ok" and use]
+    if not known:
+        return None
+    watched = [(use.clock_events, use.watched_s) for use in known if use.clock_events is not None and use.watched_s]
+    watched_s = math.fsum(seconds for _, seconds in watched)
+    causes = sorted({cause for events, _ in watched for cause in events})
+    shares = {c: math.fsum(events.get(c, 0.0) * s for events, s in watched) / watched_s for c in causes}
+    means: dict[str, Any] = {name: _mean(getattr(use, name) for use in known) for name in _MEANS}
+    peaks: dict[str, Any] = {name: _most(getattr(use, name) for use in known) for name in _PEAKS}
+    return Use(
+        tasks=len(known),
+        **means,
+        **peaks,
+        items_per_joule=_job_per_joule(rows),
+        clock_events=shares if watched else None,
+        watched_s=watched_s if watched else None,
+    )
+
+
+def std_parts(rows: Sequence[Row]) -> StdParts | None:
+    """Between GPUs, between repeats, and the rest; see `StdParts`. None where no repeat has every GPU, or only one is.
+
+    A two-way table of means: x = mean + GPU + repeat + rest, with population standard deviations of each.
+    """
+    table: dict[int, dict[tuple[object, ...], float]] = defaultdict(dict)
+    for row in rows:
+        if row.perf is not None and row.result:
+            place = (row.result.identity.host, row.task.device, row.task.copy)
+            table[row.task.repeat][place] = row.perf
+    places = {place for of_repeat in table.values() for place in of_repeat}
+    complete = [of_repeat for of_repeat in table.values() if len(of_repeat) == len(places)]
+    mean = statistics.fmean(perf for of in complete for perf in of.values()) if complete else 0.0
+    if not mean or len(complete) * len(places) < 2:
+        return None
+    gpus = {place: statistics.fmean(of[place] for of in complete) for place in places}
+    repeats = [statistics.fmean(of.values()) for of in complete]
+    rest = [of[p] - gpus[p] - at + mean for of, at in zip(complete, repeats, strict=True) for p in places]
+    several_gpus, several_repeats = len(places) > 1, len(complete) > 1
+    return StdParts(
+        gpus=statistics.pstdev(gpus.values()) / mean if several_gpus else None,
+        repeats=statistics.pstdev(repeats) / mean if several_repeats else None,
+        rest=statistics.pstdev(rest) / mean if several_gpus and several_repeats else None,
+        complete=len(complete),
+    )
+
+
+def _job_per_joule(rows: Sequence[Row]) -> float | None:
+    """Rates added up over powers added up, so that it is work over energy and no mean of ratios.
+
+    A GPU that copies share counts once a repeat. Only repeats and GPUs whose tasks are all ok and have a counter.
+    """
+    by_gpus: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        host = row.result.identity.host if row.result else None
+        by_gpus[host, row.task.repeat, tuple(gpu.uuid for gpu in row.task.gpus)].append(row)
+    rates, powers = [], []
+    for shared in by_gpus.values():
+        found = [_counted(row) for row in shared]
+        known = [power for power in found if power is not None]
+        if len(known) == len(shared):
+            rates.append(math.fsum(row.window.perf or 0.0 for row in shared if row.window))
+            powers.append(statistics.fmean(known))
+    return math.fsum(rates) / math.fsum(powers) if powers else None
+
+
+def _counted(row: Row) -> float | None:
+    """Watts of all GPUs of an ok task together, by their energy counters."""
+    if row.status != "ok" or not row.result or not row.result.telemetry:
+        return None
+    powers = [_counted_w(device) for device in row.result.telemetry.devices]
+    return math.fsum(p for p in powers if p) if powers and all(powers) else None
+
+
+def _per_joule(rate: float | None, powers: Sequence[float | None]) -> float | None:
+    if rate is None or not powers or not all(powers):
+        return None
+    return rate / math.fsum(power for power in powers if power)
+
+
+def _counted_w(device: DeviceTelemetry) -> float | None:
+    """Mean power by the energy counter, over the seconds between its readings."""
+    if device.energy_j is None or not device.energy_span_s or device.energy_j <= 0:
+        return None
+    return device.energy_j / device.energy_span_s
+
+
+def _power_w(device: DeviceTelemetry) -> float | None:
+    counted = _counted_w(device)
+    return _gauge(device, "power_w") if counted is None else counted
+
+
+def _gauge(device: DeviceTelemetry, name: str) -> float | None:
+    spread = device.spreads.get(name)
+    return spread.mean if spread else None
+
+
+def _peaks(result: Result) -> dict[str, Any]:
+    peaks = [stream.peak_memory for stream in result.measurement.streams if stream.peak_memory]
+    host = [peak.host_rss_bytes for peak in peaks if peak.host_rss_bytes is not None]
+    return {
+        "device_reserved_bytes": _most(peak.device_reserved_bytes for peak in peaks),
+        "host_rss_bytes": sum(host) if host else None,
+    }
+
+
+def _clock_events(devices: Iterable[DeviceTelemetry]) -> dict[str, Any]:
+    watched = [(d.clock_events_s, d.clock_events_span_s) for d in devices if d.clock_events_s is not None]
+    seconds = math.fsum(span_s or 0.0 for _, span_s in watched)
+    if not seconds:
+        return {"clock_events": None, "watched_s": None}
+    under: dict[str, float] = defaultdict(float)
+    for events, _ in watched:
+        for cause, cause_s in events.items():
+            under[cause] += cause_s / seconds
+    return {"clock_events": dict(under), "watched_s": seconds}
+
+
+def _cpu(result: Result) -> dict[str, Any]:
+    started_s, ended_s = result.timeline.started_s, result.timeline.ended_s
+    if started_s is None or ended_s is None or ended_s <= started_s:
+        return {}
+    pressure, took_s = result.tenant.pressure, ended_s - started_s
+    waited_s = pressure.cpu_some_s if pressure else None
+    throttled_s = result.tenant.throttled_s
+    return {
+        "cpu_waiting": None if waited_s is None else waited_s / took_s,
+        "cpu_throttled": None if throttled_s is None else throttled_s / took_s,
+    }
+
+
+def cpu_stolen(result: Result) -> float | None:
+    """Of the time that a task's processors had work, the share that a hypervisor withheld; None where nothing tells."""
+    tenant = result.telemetry.tenant if result.telemetry else None
+    if tenant is None or tenant.cpus_busy_s is None or tenant.cpus_stolen_s is None:
+        return None
+    return stolen_share(tenant.cpus_busy_s, tenant.cpus_stolen_s)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,146 @@
+"""Weights: how much each job counts in the score, and which of them apply to a run."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchsuite import files
+from benchsuite.errors import ProfileError
+from benchsuite.report.read.suite_names import bare, common_suite
+from benchsuite.report.read.summary import ProfileRef, Summary
+
+_LARGEST = 1e9
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A weights file; `values` is None where there is none and every job weighs 1. `official`: equal to a shipped one
+    for this profile."""
+
+    values: Mapping[str, float] | None = None
+    name: str | None = None
+    sha256: str | None = None
+    official: bool = False
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """Weights laid against a run: of the `jobs` in both, and the keys that are `missing` from the run or `beyond` this
+    machine; `unweighted` jobs have none."""
+
+    weights: Weights
+    jobs: dict[str, float] = field(default_factory=dict)
+    missing: dict[str, float] = field(default_factory=dict)
+    beyond: tuple[str, ...] = ()
+    unweighted: tuple[str, ...] = ()
+
+
+def read_weights(path: Path) -> dict[str, float]:
+    """Job name -> weight, from `name: number` or `name: {weight: number}`.
+
+    Raises:
+        ProfileError: malformed, or a weight that is no number from 0 up; names the file and the key.
+    """
+    return {name: _weight(value, f"{path}: {name}") for name, value in files.read_mapping(path).items()}
+
+
+def _weight(value: Any, where: str) -> float:
+    if isinstance(value, dict):
+        unknown = [key for key in value if key != "weight"]
+        if unknown or not value:
+            found = f"unknown key '{unknown[0]}'" if unknown else "no key 'weight'"
+            raise ProfileError(f"{where}: {found}; write a number, or {{weight: number}}")
+        value = value["weight"]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ProfileError(f"{where}: the weight must be a number, found {value!r}")
+    if not 0 <= value <= _LARGEST or math.isnan(value):
+        raise ProfileError(f"{where}: the weight must be from 0 to {_LARGEST:g}, found {value!r:.40}")
+    return float(value)
+
+
+def weights_for(profile: ProfileRef | None, name: str | None = None) -> Weights:
+    """The weights that a user names, else those shipped for the profile or for the one it is based on, else none.
+
+    Raises:
+        ProfileError: the named file is not found or not valid.
+    """
+    if name == "":
+        raise ProfileError("--weights: name a file")
+    default = _shipped_for(profile)
+    path = files.find("weights", name) if name else default
+    if path is None:
+        return Weights()
+    values = read_weights(path)
+    sha256 = _sha256(path)
+    official = default is not None and (sha256 == _sha256(default) or _without_suite(values) == read_weights(default))
+    return Weights(values, name or path.name, sha256, official=official)
+
+
+def _shipped_for(profile: ProfileRef | None) -> Path | None:
+    shipped = files.shipped("weights")
+    names = (profile.name, profile.based_on) if profile else ()
+    return next((shipped[name] for name in names if name in shipped), None)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _without_suite(values: Mapping[str, float]) -> dict[str, float]:
+    """Weights as milarun 2020 wrote them, `<suite>.<test>`, by the test's name alone."""
+    suite = common_suite(values)
+    return {bare(key, suite): weight for key, weight in values.items()}
+
+
+def weigh(weights: Weights, summary: Summary) -> Weighing:
+    """Which weights apply: a key matches a job's name, also with `<profile>.` before it; `scaling.N` needs N GPUs.
+
+    Where no key does, the suite that all keys have in common (of milarun 2020's files) is left away.
+
+    Raises:
+        ProfileError: two keys mean the same job.
+    """
+    present = [job.name for job in summary.jobs]
+    if weights.values is None:
+        return Weighing(weights, dict.fromkeys(present, 1.0))
+    names = {key: _job_name(key, summary) for key in weights.values}
+    if not set(present) & set(names.values()):
+        suite = common_suite(names.values())
+        names = {key: bare(name, suite) for key, name in names.items()}
+    keys: dict[str, str] = {}
+    for key, name in names.items():
+        if name in keys:
+            raise ProfileError(f"{weights.name}: '{key}' and '{keys[name]}' weigh the same job; keep one")
+        keys[name] = key
+    absent = {key: weights.values[key] for name, key in keys.items() if name not in present}
+    beyond = tuple(key for name, key in keys.items() if key in absent and _is_beyond(name, summary))
+    return Weighing(
+        weights,
+        jobs={name: weights.values[keys[name]] for name in present if name in keys},
+        missing={key: weight for key, weight in absent.items() if weight > 0 and key not in beyond},
+        beyond=beyond,
+        unweighted=tuple(name for name in present if name not in keys),
+    )
+
+
+def _job_name(key: str, summary: Summary) -> str:
+    profile = summary.profile
+    if any(job.name == key for job in summary.jobs) or profile is None:
+        return key
+    for name in (profile.name, profile.based_on):
+        if name and key.startswith(f"{name}."):
+            return key[len(name) + 1 :]
+    return key
+
+
+def _is_beyond(name: str, summary: Summary) -> bool:
+    """Whether `scaling.N` asks for more GPUs than the machine has."""
+    match = re.fullmatch(r"scaling\.([1-9][0-9]{0,5})", name)
+    gpus = summary.gpus_used if summary.gpus_present is None else summary.gpus_present
+    return match is not None and int(match[1]) > gpus

@@ -1,0 +1,199 @@
+"""Each result by itself and beside the others: the planned task, the run's machine, its clocks, its slices."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from benchsuite.describe.tasks import Task
+from benchsuite.records import Result, Run, Slice
+from benchsuite.report.show.format import count
+from benchsuite.report.verify import Finding, all_or_bad, hashed, note
+from benchsuite.report.verify.events import not_as_told
+from benchsuite.report.verify.evidence import Evidence, Kept
+
+# Instants are kept to the microsecond, and come from two processes.
+TOLERANCE_S = 0.001
+# Between two slices lies only the writing of the first; a slice lasts half a second, so that one taken out shows.
+LARGEST_GAP_S = 0.5
+# Ends by which min_time_s has passed.
+_TIMED = ("count", "min_time", "max_time")
+# Clocks of one boot drift apart, and are set, by less.
+CLOCK_STEP_S = 10.0
+
+
+def findings(evidence: Evidence) -> Iterator[Finding]:
+    """All that is asked of every result, those of interrupted attempts included."""
+    results = {file.name: result for file, result in evidence.kept}
+    total = count(len(results), "result")
+    if evidence.tasks is not None:
+        planned = {task.id: task for task in evidence.tasks}
+        troubles = _each(results, lambda result: _not_as_planned(result, planned, evidence.run))
+        yield all_or_bad("results", troubles, f"{total}, each of a planned task, exactly as planned", "contradiction")
+    if evidence.run:
+        yield _machine(evidence.path, evidence.run, results)
+    yield _clocks(evidence.run, results)
+    disorder = [*_each(results, _timeline), *_overtaking(evidence.kept)]
+    yield all_or_bad("timeline", disorder, "queued, started, ready, go, ended, wave after wave", "contradiction")
+    slices = sum(len(s.slices) for r in results.values() for s in r.measurement.streams)
+    odd = [*_each(results, _slices), *_twins(evidence.kept)]
+    yield all_or_bad("slices", odd, f"{count(slices, 'slice')}: without gap, inside their task's time", "contradiction")
+    yield from not_as_told(evidence)
+
+
+def _each(results: Mapping[str, Result], ask: Callable[[Result], Iterable[str]]) -> Iterator[str]:
+    for name, result in results.items():
+        yield from (f"{name}: {trouble}" for trouble in ask(result))
+
+
+def _not_as_planned(result: Result, planned: Mapping[str, Task], run: Run | None) -> Iterator[str]:
+    task, identity = planned.get(result.task.id), result.identity
+    if task is None:
+        yield f"its task {result.task.id} is not in plan.json"
+        return
+    if differing := list(_differences(task, _as_asked(result))):
+        yield f"its task differs from the planned one in {', '.join(differing)}"
+    own = identity.profile, identity.job, identity.cell, identity.repeat, identity.copy, identity.devices
+    devices = tuple(gpu.visible_index for gpu in task.gpus)
+    if own != (task.profile, task.job.name, task.cell, task.repeat, task.copy, devices):
+        yield "its identity is not that of its task"
+    if result.machine.gpus != task.gpus:
+        yield "it was measured on other GPUs than planned"
+    if run and identity.host != run.machine.host:
+        yield f"it is of host {identity.host}, the run of {run.machine.host}"
+
+
+def _as_asked(result: Result) -> Task:
+    """The task with `auto` in place of the batch size that was found for it."""
+    if result.batch_search is None or result.task.job.params.get("batch_size") != result.batch_search.found:
+        return result.task
+    job = result.task.job
+    return msgspec.structs.replace(
+        result.task, job=msgspec.structs.replace(job, params={**job.params, "batch_size": "auto"})
+    )
+
+
+def _differences(planned: Task, found: Task) -> Iterator[str]:
+    if planned.job != found.job:
+        before, after = msgspec.structs.asdict(planned.job), msgspec.structs.asdict(found.job)
+        yield from (f"job.{name}" for name in before if before[name] != after[name])
+    before, after = msgspec.structs.asdict(planned), msgspec.structs.asdict(found)
+    yield from (name for name in before if name != "job" and before[name] != after[name])
+
+
+def _machine(path: Path, run: Run, results: Mapping[str, Result]) -> Finding:
+    """Results of a run that was resumed may name the facts found then: another boot, a new driver."""
+    facts = hashed.facts(run.machine, path / "run.json")
+    other = {name: result for name, result in results.items() if result.machine.facts_sha256 not in facts}
+    later = {name for name, result in other.items() if run.resumed and result.anchor.wall >= run.resumed[0][0]}
+    troubles = [f"{name}: it names other machine facts than run.json holds" for name in other if name not in later]
+    for name, result in results.items():
+        if result.task.gpus and name not in later and result.machine.driver != run.machine.driver:
+            troubles.append(f"{name}: driver {result.machine.driver}, the run has {run.machine.driver}")
+    if later and not troubles:
+        text = (
+            f"{count(len(later), 'result')} measured after the run was resumed name other machine facts than run.json"
+        )
+        return note("machine", f"{text}: another boot, driver or package", None, sorted(later))
+    return all_or_bad(
+        "machine", troubles, f"all results name run.json's machine, facts {facts[-1][:12]}", "contradiction"
+    )
+
+
+def _clocks(run: Run | None, results: Mapping[str, Result]) -> Finding:
+    """One boot, or one more a resumption; within a boot both clocks keep their distance."""
+    boots: dict[str, dict[str, float]] = defaultdict(dict)
+    troubles = []
+    for name, result in results.items():
+        try:
+            wall_s = datetime.fromisoformat(result.anchor.wall).timestamp()
+        except ValueError:
+            troubles.append(f"{name}: its anchor's wall clock '{result.anchor.wall}' is no time")
+            continue
+        boots[result.anchor.boot_id][name] = wall_s - result.anchor.monotonic_s
+    known = {run.machine.boot_id} if run else set()
+    allowed = len(run.resumed) if run else len(boots)
+    if len(set(boots) - known) > allowed:
+        troubles.append(f"results of {count(len(boots), 'boot')}, but the run was resumed {count(allowed, 'time')}")
+    stepped = []
+    for offsets in boots.values():
+        usual = sorted(offsets.values())[len(offsets) // 2]
+        stepped += [name for name, offset in offsets.items() if abs(offset - usual) > CLOCK_STEP_S]
+    if troubles or not stepped:
+        return all_or_bad(
+            "clocks", troubles, f"{count(len(boots), 'boot')}, one distance between both clocks", "contradiction"
+        )
+    text = f"the wall clock was set during the run, or {count(len(stepped), 'result')} come from another one"
+    return note("clocks", text, None, stepped)
+
+
+def _timeline(result: Result) -> Iterator[str]:
+    timeline = result.timeline
+    instants = {name: getattr(timeline, f"{name}_s") for name in ("queued", "started", "ready", "go", "ended")}
+    known = [(name, at_s) for name, at_s in instants.items() if at_s is not None]
+    for (before, before_s), (after, after_s) in itertools.pairwise(known):
+        if after_s < before_s - TOLERANCE_S:
+            yield f"{after} {before_s - after_s:.3f} s before {before}"
+    if timeline.ended_s is not None and result.anchor.monotonic_s < timeline.ended_s - TOLERANCE_S:
+        yield "it was written before it ended"
+    if (result.status == "ok") != (result.error is None):
+        yield f"status {result.status} {'without' if result.error is None else 'with'} an error"
+
+
+def _overtaking(kept: Iterable[Kept]) -> Iterator[str]:
+    """Waves follow each other: no task runs while one of another wave does."""
+    by_boot: dict[str, list[tuple[float, float, str, tuple[object, ...]]]] = defaultdict(list)
+    for file, result in kept:
+        task, timeline = result.task, result.timeline
+        if timeline.started_s is not None and timeline.ended_s is not None:
+            wave = task.repeat, task.job.name, task.ranks
+            by_boot[result.anchor.boot_id].append((timeline.started_s, timeline.ended_s, file.name, wave))
+    for spans in by_boot.values():
+        last = None
+        for span in sorted(spans):
+            if last and span[0] < last[1] - TOLERANCE_S and span[3] != last[3]:
+                yield f"{span[2]}: it was started before {last[2]}, of another wave, had ended"
+            last = max(last or span, span, key=lambda one: one[1])
+
+
+def _slices(result: Result) -> Iterator[str]:
+    for stream in result.measurement.streams:
+        rank = f"rank {stream.rank}, " if len(result.measurement.streams) > 1 else ""
+        yield from (f"{rank}{trouble}" for trouble in _series(stream.slices))
+        measured = [s for s in stream.slices if s.phase == "measure"]
+        if len(stream.losses) != len(measured):
+            yield f"{rank}{count(len(measured), 'measured slice')}, but {len(stream.losses)} losses"
+        least_s = result.task.job.min_time_s if stream.stopped_by in _TIMED else 0.0
+        if result.status == "ok" and (not measured or measured[-1].end_s < least_s - TOLERANCE_S):
+            yield f"{rank}it is ok, but was measured for less than min_time_s {least_s:g}"
+        ended_s, ready_s = result.timeline.ended_s, result.timeline.ready_s
+        if ended_s is not None and stream.slices and stream.origin_s + stream.slices[-1].end_s > ended_s + TOLERANCE_S:
+            yield f"{rank}slices after it ended"
+        if ready_s is not None and len(result.measurement.streams) == 1 and stream.origin_s < ready_s - TOLERANCE_S:
+            yield f"{rank}slices before it was ready"
+
+
+def _series(slices: tuple[Slice, ...]) -> Iterator[str]:
+    end_s = 0.0
+    for number, one in enumerate(slices, 1):
+        if one.end_s <= one.start_s or one.steps < 1 or one.items < 0:
+            yield f"slice {number} has no length, no step, or fewer than no items"
+        if one.start_s < end_s - TOLERANCE_S:
+            yield f"slice {number} begins before the one before it ends"
+        elif one.phase == "measure" and one.start_s - end_s >= LARGEST_GAP_S:
+            yield f"{one.start_s - end_s:.2f} s are missing before slice {number}"
+        end_s = one.end_s
+
+
+def _twins(kept: Iterable[Kept]) -> Iterator[str]:
+    """Two tasks never have the same slices to the microsecond."""
+    seen: dict[tuple[Slice, ...], Path] = {}
+    for file, result in kept:
+        for stream in result.measurement.streams:
+            if stream.slices and (first := seen.setdefault(stream.slices, file)) != file:
+                yield f"{file.name}: the very slices of {first.name}"

@@ -1,0 +1,37 @@
+"""Can each rank of a group fill a batch from its share of the data set? Asked in a process before the group starts.
+
+Reads an Assignment from standard input; prints the reason why not as a line of JSON, null where each can.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from benchsuite.errors import ModelError
+from benchsuite.events import Assignment
+from benchsuite.models import Share
+from benchsuite.worker.build import build, module_of, seed_of
+from benchsuite.worker.parent_death import die_with_parent
+
+
+def problem(assignment: Assignment) -> str | None:
+    """Why the last rank, whose share is never the largest, cannot make its first batch."""
+    task = assignment.task
+    if "workers" in task.job.params:  # processes that read are not worth starting for one batch
+        params = {**task.job.params, "workers": 0}
+        task = msgspec.structs.replace(task, job=msgspec.structs.replace(task.job, params=params))
+    workload = build(module_of(task), task, task.ranks - 1)
+    share = Share(rank=task.ranks - 1, ranks=task.ranks, seed=seed_of(task), data=assignment.data)
+    try:
+        next(iter(workload.batches(share)), None)
+    except ModelError as error:
+        return str(error)
+    return None
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    found = problem(msgspec.json.decode(sys.stdin.buffer.read(), type=Assignment))
+    sys.stdout.buffer.write(b"\n" + msgspec.json.encode(found))
