@@ -1,0 +1,43 @@
+"""How a job's model is trained. One record: overrides, the printed command line, comparisons and the worker read its
+fields, so that an option added here can be forgotten nowhere."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from benchsuite.schema import Record
+
+Precision = Literal["fp32", "tf32", "amp-fp16", "bf16"]
+Compile = Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "aot_eager"]
+
+
+class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many ranks train one model together, and where they meet."""
+
+    dp: Annotated[
+        Annotated[int, Meta(gt=0)] | None,
+        Meta(description="data-parallel ranks; null: one for each GPU of the placement"),
+    ] = None
+    port: Annotated[
+        Annotated[int, Meta(gt=0, lt=65536)] | None,
+        Meta(description="TCP port at which the ranks meet; null: one that the system gives"),
+    ] = None
+
+
+class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a model is trained; two jobs that differ in any field do unlike work."""
+
+    precision: Annotated[Precision, Meta(description="number format of the computation")] = "fp32"
+    compile: Annotated[Compile, Meta(description="mode of torch.compile for the modules and the loss")] = "none"
+    channels_last: Annotated[
+        bool, Meta(description="images and convolution weights are laid out channel by channel (NHWC)")
+    ] = False
+    accumulate: Annotated[int, Meta(gt=0, description="micro-batches into which each batch is split")] = 1
+    prefetch: Annotated[
+        bool,
+        Meta(description="a GPU copies the next batch from host memory on a stream of its own during a step"),
+    ] = True
+    parallel: Annotated[Parallel, Meta(description="ranks that train one model together")] = Parallel()
+    array: Annotated[int, Meta(gt=0, description="fused models in one process")] = 1
