@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from benchsuite.describe.tasks import DataFolder, Task
-from benchsuite.records import Compiled, GroupUsed, PeakMemory, PrecisionCheck, Slice, WarmUp
+from benchsuite.measurement import Clock, Compiled, GroupUsed, PeakMemory, PrecisionCheck, Slice, WarmUp
 from benchsuite.schema import Record
 
 
@@ -43,8 +43,11 @@ def pulse_file(events: str) -> str:
 
 
 class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
+    """A rank has warmed up. `clock` is that of its host; files written before schema 2 have none."""
+
     n: int
     at_s: float
+    clock: Clock | None = None
     unit: str
     device: str
     data: str

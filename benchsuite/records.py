@@ -1,194 +1,120 @@
-"""What is found out: the machine, the run, and one result a task. Schema 1.
+"""What is found out: the machines, the run, and one result a task.
 
-Times called `*_s` are seconds of CLOCK_MONOTONIC unless a field says otherwise; one anchor of the wall clock and the
-boot id let the streams of one machine be joined.
+Times called `*_s` are seconds of CLOCK_MONOTONIC unless a field says otherwise; the clock beside them names the
+host and boot, so that what was measured on one host can be joined.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from benchsuite.describe.tasks import Gpu, PageCache, Task
+from benchsuite.describe.tasks import ProfileUsed as ProfileUsed
+from benchsuite.measurement import BatchProbe as BatchProbe
+from benchsuite.measurement import BatchSearch as BatchSearch
+from benchsuite.measurement import Clock as Clock
+from benchsuite.measurement import Compiled as Compiled
+from benchsuite.measurement import GroupUsed as GroupUsed
+from benchsuite.measurement import Measurement as Measurement
+from benchsuite.measurement import PeakMemory as PeakMemory
+from benchsuite.measurement import Phase as Phase
+from benchsuite.measurement import PrecisionCheck as PrecisionCheck
+from benchsuite.measurement import Slice as Slice
+from benchsuite.measurement import Stream as Stream
+from benchsuite.measurement import WarmUp as WarmUp
 from benchsuite.schema import SCHEMA, Record
 from benchsuite.telemetry import Telemetry
 
-OVERLAPS = "its share and ours overlap"  # in a tenant's `reason`: another run was on the machine
 Status = Literal["ok", "failed", "oom", "timeout", "killed", "lost", "interrupted", "skipped"]
 FAILURES: frozenset[Status] = frozenset({"failed", "oom", "timeout", "killed", "lost"})
-Phase = Literal["measure", "hold"]
 
 
 class Machine(Record, frozen=True, kw_only=True):
-    """What a machine is. `gpus` are all that NVML lists, `visible` the UUIDs this run may use, in their order."""
+    """What a machine is."""
 
     host: str
     boot_id: str
     system: str
     kernel: str
-    cpu: str
-    cpus: int
-    cpus_usable: int
+    cpu: Annotated[str, Meta(description="model of the processors")]
+    cpus: Annotated[int, Meta(description="logical processors")]
+    cpus_usable: Annotated[int, Meta(description="logical processors that this run may use")]
     memory_bytes: int
-    driver: str | None = None
-    gpus: tuple[Gpu, ...] = ()
-    visible: tuple[str, ...] = ()
-    gpu_note: str | None = None
+    driver: Annotated[str | None, Meta(description="NVIDIA driver")] = None
+    gpus: Annotated[tuple[Gpu, ...], Meta(description="all GPUs that NVML lists")] = ()
+    visible: Annotated[tuple[str, ...], Meta(description="UUIDs of the GPUs that this run may use, in order")] = ()
+    gpu_note: Annotated[str | None, Meta(description="why no GPU is listed, or not every one")] = None
     python: str
-    packages: dict[str, str]
+    packages: Annotated[dict[str, str], Meta(description="package -> version")]
 
 
 class Code(Record, frozen=True, kw_only=True):
-    """Which benchsuite ran; `commit` and `dirty` only from a checkout."""
+    """Which benchsuite ran."""
 
     version: str
-    commit: str | None = None
-    dirty: bool | None = None
-
-
-class ProfileUsed(Record, frozen=True, kw_only=True):
-    """The profile of a run. `official`: the content of a shipped one, unchanged; else `differences` from `based_on`."""
-
-    name: str
-    path: str
-    sha256: str
-    text: str
-    official: bool
-    based_on: str | None = None
-    differences: tuple[str, ...] = ()
+    commit: Annotated[str | None, Meta(description="only from a checkout")] = None
+    dirty: Annotated[bool | None, Meta(description="the checkout had uncommitted changes")] = None
 
 
 class Run(Record, frozen=True, kw_only=True):
-    """`run.json`: what was asked, on which machine, by which code; `resumed` are the times and command lines since."""
+    """`run.json`: what was asked, on which machines, by which code."""
 
     schema: int = SCHEMA
     kind: Literal["run"] = "run"
-    created: str
-    command: tuple[str, ...]
+    created: Annotated[str, Meta(description="wall clock, ISO 8601")]
+    command: Annotated[tuple[str, ...], Meta(description="command line, word by word")]
     profile: ProfileUsed
     repeats: int
-    machine: Machine
+    machines: Annotated[tuple[Machine, ...], Meta(min_length=1, description="the first is the one that ran benchsuite")]
     code: Code
-    resumed: tuple[tuple[str, str], ...] = ()
-
-
-# --- what is measured -------------------------------------------------------------------------------------------------
-
-
-class Slice(Record, frozen=True, kw_only=True, array_like=True, gc=False):
-    """Whole steps from one device sync to the next; times in seconds since `go`.
-
-    There are millions of them in a large report: without references they need no garbage collector.
-    """
-
-    start_s: float
-    end_s: float
-    steps: int
-    items: int
-    phase: Phase = "measure"
+    resumed: Annotated[
+        tuple[tuple[str, str], ...], Meta(description="when the run was resumed, and by which command line")
+    ] = ()
 
     @property
-    def elapsed_s(self) -> float:
-        return self.end_s - self.start_s
-
-
-class WarmUp(Record, frozen=True, kw_only=True):
-    """Untimed steps before `ready`, compilation and allocation included."""
-
-    steps: int
-    elapsed_s: float
-
-
-class Compiled(Record, frozen=True, kw_only=True):
-    """What Dynamo made of the model: no graph at all is possible, silently."""
-
-    graphs: int
-    breaks: int
-
-
-class PrecisionCheck(Record, frozen=True, kw_only=True):
-    """Relative errors of one matrix product and one convolution against fp64, and the precision that they show."""
-
-    asked: str
-    in_force: str
-    matmul_error: float
-    conv_error: float
-
-
-class GroupUsed(Record, frozen=True, kw_only=True):
-    """How the ranks of a task met and talk: at which port of this machine, by which library."""
-
-    ranks: int
-    backend: str
-    nccl: str | None = None
-    port: int | None = None
-
-
-class PeakMemory(Record, frozen=True, kw_only=True):
-    """Peaks over the whole process: of torch's allocator on the device, and resident in the host's memory."""
-
-    device_allocated_bytes: int | None = None
-    device_reserved_bytes: int | None = None
-    host_rss_bytes: int | None = None
-
-
-class Stream(Record, frozen=True, kw_only=True):
-    """The series of one rank: measured slices, then hold as one.
-
-    `losses`: the last step's loss at the end of each measured slice, null where the model has none; one that is not
-    finite ends the task.
-    """
-
-    device: str
-    role: str = "train"
-    rank: int = 0
-    counts_items: bool = True
-    models: int = 1
-    unit: str
-    origin_s: float
-    slices: tuple[Slice, ...] = ()
-    losses: tuple[float | None, ...] = ()
-    warm_up: WarmUp | None = None
-    stopped_by: str | None = None
-    peak_memory: PeakMemory | None = None
-    compiled: Compiled | None = None
-    precision: PrecisionCheck | None = None
-    notes: tuple[str, ...] = ()
-
-
-class Measurement(Record, frozen=True, kw_only=True):
-    streams: tuple[Stream, ...] = ()
+    def machine(self) -> Machine:
+        """The machine on which benchsuite was started."""
+        return self.machines[0]
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """Why a task is not ok; `traceback` holds the child's traceback or the last lines it printed."""
+    """Why a task is not ok."""
 
     kind: str
     message: str
-    traceback: str | None = None
+    traceback: Annotated[str | None, Meta(description="the worker's traceback, or the last lines that it printed")] = (
+        None
+    )
 
 
 class Identity(Record, frozen=True, kw_only=True):
-    host: str
+    """Which task of which run a result belongs to."""
+
+    host: Annotated[str, Meta(description="the host on which benchsuite was started")]
     profile: str
-    job: str
-    cell: str | None
+    job: Annotated[str, Meta(description="key of the profile's entry")]
+    cell: Annotated[str, Meta(description="the job's name with the values of its matrix")]
+    row: Annotated[str, Meta(description="the name under which rates pool")]
+    axes: Annotated[dict[str, Any], Meta(description="axis of the unrolled job -> value")] = {}
     repeat: int
-    devices: tuple[int, ...]
+    devices: Annotated[tuple[int, ...], Meta(description="visible indices of its GPUs")]
     copy: int
-    attempt: int
+    attempt: Annotated[int, Meta(description="from 1; higher only in a run that was resumed")]
 
 
 class TaskMachine(Record, frozen=True, kw_only=True):
-    """The task's own GPUs, the SHA-256 of run.json's machine facts, and the software as the child saw it."""
+    """The task's own GPUs, and the machine and software behind them."""
 
     gpus: tuple[Gpu, ...]
     driver: str | None
-    facts_sha256: str
-    software: dict[str, str] = {}
+    facts_sha256: Annotated[str, Meta(description="SHA-256 of the machine's facts in run.json")]
+    software: Annotated[dict[str, str], Meta(description="versions as the worker saw them")] = {}
 
 
 class Pressure(Record, frozen=True, kw_only=True):
-    """How long some, or all, of a tenant's processes stood still for want of CPU or memory (PSI), in seconds."""
+    """How long some, or all, of a tenant's processes waited for CPU or memory (PSI)."""
 
     cpu_some_s: float | None = None
     cpu_full_s: float | None = None
@@ -197,70 +123,48 @@ class Pressure(Record, frozen=True, kw_only=True):
 
 
 class Tenant(Record, frozen=True, kw_only=True):
-    """The fence: what was asked, what was in force, why, and what the kernel counted; null where it counts nothing.
+    """The fence around a task. Null where the kernel counts nothing."""
 
-    `asked` is the job's `tenant`, `isolation` the option. `cpu`: cpuset-v2, cpuset-v1, affinity or none; `memory`: v2,
-    v1 or none; `group` the control group's name. `throttled_s`: how long the CPU quota around the whole run held
-    processes back while the task ran.
-    """
-
-    asked: str
-    isolation: str | None = None
-    cpu: str = "none"
-    memory: str = "none"
-    reason: str
-    group: str | None = None
-    cpus: tuple[int, ...] = ()
-    memory_bytes: int | None = None
-    oom_kills: int | None = None
+    asked: Annotated[str, Meta(description="the job's `tenant`")]
+    isolation: Annotated[str | None, Meta(description="the option --isolation")] = None
+    cpu: Annotated[str, Meta(description="in force: cpuset-v2, cpuset-v1, affinity or none")] = "none"
+    memory: Annotated[str, Meta(description="in force: v2, v1 or none")] = "none"
+    reason: Annotated[str, Meta(description="why this fence is in force")]
+    crowded: Annotated[
+        bool, Meta(description="another run of benchsuite was on the machine, whose share may overlap")
+    ] = False
+    group: Annotated[str | None, Meta(description="name of the control group")] = None
+    cpus: Annotated[tuple[int, ...], Meta(description="logical processors of the task")] = ()
+    memory_bytes: Annotated[int | None, Meta(description="limit")] = None
+    oom_kills: Annotated[int | None, Meta(description="processes that the kernel killed for memory")] = None
     peak_memory_bytes: int | None = None
     peak_pids: int | None = None
-    throttled_s: float | None = None
+    throttled_s: Annotated[
+        float | None, Meta(description="how long the CPU quota around the run held processes back")
+    ] = None
     pressure: Pressure | None = None
 
 
 class DataUsed(Record, frozen=True, kw_only=True):
-    """Where the batches came from. Null where it does not apply: input made in memory has no version, hash or size.
-
-    `size` is that of synthetic data; `page_cache` what the job asked for, and `cached` the share of the files' bytes
-    that the kernel held when the task was started, null where it does not say.
-    """
+    """Where the batches came from. Input made in memory has no version, hash or size."""
 
     name: str
-    real: bool
+    real: Annotated[bool, Meta(description="false: synthetic, or made in memory")]
     version: str | None = None
     sha256: str | None = None
     size_bytes: int | None = None
     file_system: str | None = None
-    size: str | None = None
-    page_cache: PageCache | None = None
-    cached: float | None = None
-
-
-class BatchProbe(Record, frozen=True, kw_only=True, array_like=True):
-    """One try of a batch size, in a process of its own; peaks of device (as allocated) and host memory, where known."""
-
-    batch_size: int
-    fits: bool
-    device_bytes: int | None
-    host_bytes: int | None
-    elapsed_s: float
-
-
-class BatchSearch(Record, frozen=True, kw_only=True):
-    """How the batch size of a job that asks for `auto` was found: every try, in order, and what a larger one met.
-
-    `found` is the largest that fits, to within a sixteenth.
-    """
-
-    found: int
-    limit: str
-    probes: tuple[BatchProbe, ...]
+    size: Annotated[str | None, Meta(description="size class of synthetic data")] = None
+    page_cache: Annotated[PageCache | None, Meta(description="what the job asked for")] = None
+    cached: Annotated[
+        float | None, Meta(description="share of the files' bytes in the page cache at the start; null: not known")
+    ] = None
 
 
 class Timeline(Record, frozen=True, kw_only=True):
-    """When things happened; null where they did not."""
+    """When things happened, on the clock of the host that supervised the task; null where they did not."""
 
+    clock: Clock
     queued_s: float
     started_s: float | None = None
     ready_s: float | None = None
@@ -268,16 +172,8 @@ class Timeline(Record, frozen=True, kw_only=True):
     ended_s: float | None = None
 
 
-class Anchor(Record, frozen=True, kw_only=True):
-    """One instant on two clocks, and the boot that CLOCK_MONOTONIC counts from."""
-
-    boot_id: str
-    wall: str
-    monotonic_s: float
-
-
 class Result(Record, frozen=True, kw_only=True):
-    """One task's only result, written by the parent whatever became of the child."""
+    """One task's only result, written by the parent whatever became of the worker."""
 
     schema: int = SCHEMA
     kind: Literal["result"] = "result"
@@ -292,8 +188,9 @@ class Result(Record, frozen=True, kw_only=True):
     batch_search: BatchSearch | None = None
     group: GroupUsed | None = None
     timeline: Timeline
-    anchor: Anchor
     measurement: Measurement = Measurement()
-    telemetry: Telemetry | None = None
-    telemetry_reason: str | None = None
-    exit_code: int | None = None
+    telemetry: Annotated[
+        Telemetry | None, Meta(description="summary of the samples, on the clock of `timeline`; the series lie beside")
+    ] = None
+    telemetry_reason: Annotated[str | None, Meta(description="why there is no telemetry")] = None
+    exit_code: Annotated[int | None, Meta(description="of a worker that ended by itself; negative: a signal")] = None

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -23,25 +24,19 @@ from benchsuite.records import FAILURES, Result, Run
 from benchsuite.schema import R, Record, convert, current, decode, from_json, to_json
 from benchsuite.writing import take, write_aside, write_new
 
+# Of a name of up to 255 bytes: two slugs, a time and a suffix must fit.
+_LONGEST = 110
+
 
 def slug(name: str) -> str:
-    """A name as part of a file name: letters, digits and `._+-`; identity is in the record, never parsed from here."""
-    return re.sub(r"[^A-Za-z0-9._+-]", "_", name).lstrip(".")[:100] or "_"
+    """A name as part of a file name: letters, digits and `._+=,-`. Identity is in the record, never parsed from it."""
+    return re.sub(r"[^A-Za-z0-9._+=,-]", "_", name).lstrip(".")[:_LONGEST] or "_"
 
 
 def distinct_slug(name: str) -> str:
     """A slug that no other name has: what it had to change is told by a hash."""
     clean = slug(name)
     return clean if clean == name else f"{clean}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def job_id(task: Task) -> str:
-    """repeat.visible-index for one task a GPU, repeat.(N-1) for a progression, repeat otherwise."""
-    if task.gpus and task.job.placement.devices == "each":
-        return f"{task.repeat}.{task.gpus[0].visible_index}"
-    if task.job.placement.devices == "progression":
-        return f"{task.repeat}.{task.ranks - 1}"
-    return str(task.repeat)
 
 
 def new_default_out(profile: str, environ: Mapping[str, str], now: datetime) -> Path:
@@ -84,14 +79,14 @@ def newest_run(environ: Mapping[str, str]) -> Path:
 
 
 def write_result(folder: Path, result: Result, when: datetime) -> Path:
-    """Write a result under `<profile>.<job>.J<job_id>[.FAIL].<UTC time>.json`; a taken name advances the microseconds.
+    """Write a result under `<profile>.<task id>[.FAIL].<UTC time>.json`; a taken name advances the microseconds.
 
     Raises:
         OSError: it cannot be written; nothing is left behind and no other file is touched.
     """
     task = result.task
     fail = ".FAIL" if result.status in FAILURES else ""
-    stem = f"{slug(task.profile)}.{slug(task.job.name)}.J{job_id(task)}{fail}"
+    stem = f"{slug(task.profile)}.{slug(task.id)}{fail}"
     when = when.astimezone(timezone.utc)
     aside = write_aside(folder, to_json(result))
     try:
@@ -203,7 +198,7 @@ class RunDir:
     def note_attempt(self, line: Attempt) -> None:
         """Append one line, flushed to the disk."""
         with (self.path / "attempts.jsonl").open("ab+") as file:
-            if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+            if _ends_mid_line(file):
                 file.write(b"\n")  # a line that a crash cut short must not take this one with it
             file.write(msgspec.json.encode(line) + b"\n")
             file.flush()
@@ -227,13 +222,21 @@ class RunDir:
         return read_record(self.path / "plan.json", Plan)
 
 
+def _ends_mid_line(file: BinaryIO) -> bool:
+    """The file's last byte is no line end."""
+    if not file.seek(0, os.SEEK_END):
+        return False
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) != b"\n"
+
+
 def planned_repeats(folder: Path) -> int:
     """How many repeats the run in a folder has.
 
     Raises:
         ResultError: there is no run.
     """
-    return max((task.repeat for task in RunDir(folder).plan().tasks), default=0) + 1
+    return max(1, RunDir(folder).plan().repeats)
 
 
 def read_record(path: Path, kind: type[R]) -> R:

@@ -8,7 +8,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-SCHEMA = 1
+from benchsuite.upgrade import upgraded
+
+# History of the schema. `upgrade` holds the way up from each older one.
+# 1  The first.
+# 2  A plan holds waves, and a task its cell, row, axes, `per` and wave. `training` gathers how a job is trained, with
+#    the new fields accumulate and prefetch (1 and false in older files). A run holds machines. Each stream and timeline
+#    names its host, boot and wall-clock anchor (`clock`); before, a result had one anchor. A job may have a matrix.
+SCHEMA = 2
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -80,14 +87,14 @@ def convert(content: Any, kind: type[R]) -> R:
 
 
 def upgrade(content: dict[str, Any]) -> dict[str, Any]:
-    """Any older kept file as today's schema, one version at a time. Schema 1 is the first.
+    """Any older kept file as today's schema.
 
     Raises:
-        ValueError: the file comes from a newer benchsuite, or has no schema number.
+        ValueError: the file comes from a newer benchsuite, has no schema number, or lacks what its schema demands.
     """
     found = content.get("schema")
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise ValueError("no schema number")
     if found > SCHEMA:
         raise ValueError(f"schema {found} comes from a newer benchsuite (this one knows {SCHEMA}); update benchsuite")
-    return content
+    return upgraded(content, found, SCHEMA)

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from benchsuite.errors import BenchError
 from benchsuite.report.milarun import summary_files
 from benchsuite.report.milarun.suite import converted
-from benchsuite.report.read.summary import Summary, write_summary
+from benchsuite.report.read.summary import Summary
+from benchsuite.report.read.summary_file import write_summary
 
 TAG = "mila-ao-2020-2"
 TAGGED = "2020-08-06"

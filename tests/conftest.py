@@ -9,12 +9,15 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchsuite import cli
-from benchsuite.describe.tasks import Gpu, Job, Placement, Plan, Task
+from benchsuite.describe import plan
+from benchsuite.describe.matrix import Cell
+from benchsuite.describe.tasks import Gpu, Job, Placement, Task
 from benchsuite.records import (
-    Anchor,
+    Clock,
     Code,
     Failure,
     Identity,
@@ -50,11 +53,17 @@ def make_gpu(index: int = 0, name: str = "NVIDIA Test") -> Gpu:
 
 def make_task(job: str = "vae", repeat: int = 0, gpu: int | None = 0, profile: str = "suite", **fields: Any) -> Task:
     """`gpu=None` is a task on the CPU."""
-    gpus = () if gpu is None else (make_gpu(gpu),)
+    gpus = fields.pop("gpus", () if gpu is None else (make_gpu(gpu),))
     placement = Placement(devices="each" if gpus else "none")
-    suffix = f"{repeat}.{gpu}" if gpus else f"{repeat}"
-    fields = {"job": Job(name=job, model="vae", placement=placement), **fields}
-    return Task(id=f"{job}.J{suffix}", profile=profile, repeat=repeat, gpus=gpus, **fields)
+    record = fields.pop("job", Job(name=job, model="vae", placement=placement))
+    ranks, cell = fields.pop("ranks", 1), Cell(record.name, fields.pop("axes", {}), record)
+    number, axes = (gpus[0].visible_index if gpus else None), {}
+    if record.placement.devices == "progression":
+        number, axes = ranks - 1, {"gpus" if gpus else "ranks": ranks}
+    elif record.placement.devices == "all":
+        number = None
+    task = plan.make_task(cell, plan.Place(gpus, ranks, number, axes), plan.Around(profile, {}), repeat)
+    return msgspec.structs.replace(task, **{"environ": {}, "cwd": None, "skip": None, **fields})
 
 
 def make_slices(rates: Sequence[float], slice_s: float = 0.5) -> tuple[Slice, ...]:
@@ -81,7 +90,9 @@ def make_result(
     """A result whose slices have the given rates in items/s."""
     task = task or make_task(job, repeat, gpu)
     slices = make_slices(rates, slice_s)
+    clock = Clock(host=host, boot_id="boot", wall="2026-01-06T16:00:00+00:00", monotonic_s=0.0)
     stream = Stream(
+        clock=clock,
         device=task.gpus[0].uuid if task.gpus else "cpu",
         unit="image",
         origin_s=origin_s,
@@ -96,7 +107,9 @@ def make_result(
             host=host,
             profile=task.profile,
             job=task.job.name,
-            cell=None,
+            cell=task.cell,
+            row=task.row,
+            axes=task.axes,
             repeat=task.repeat,
             devices=tuple(g.visible_index for g in task.gpus),
             copy=0,
@@ -106,8 +119,9 @@ def make_result(
         "machine": TaskMachine(gpus=task.gpus, driver="580.0", facts_sha256="0" * 64, software={"torch": "2.11.0"}),
         "code": Code(version="0.1.0"),
         "tenant": Tenant(asked="share", reason="not fenced"),
-        "timeline": Timeline(queued_s=0.0, started_s=1.0, ready_s=2.0, go_s=origin_s, ended_s=origin_s + 20),
-        "anchor": Anchor(boot_id="boot", wall="2026-01-06T16:00:00+00:00", monotonic_s=0.0),
+        "timeline": Timeline(
+            clock=clock, queued_s=0.0, started_s=1.0, ready_s=2.0, go_s=origin_s, ended_s=origin_s + 20
+        ),
         "measurement": Measurement(streams=(stream,) if rates else ()),
     }
     return Result(**{**defaults, **fields})
@@ -132,7 +146,7 @@ def make_run(gpus: int = 2, **fields: Any) -> Run:
         packages={"torch": "2.11.0"},
     )
     profile = ProfileUsed(name="suite", path="suite.yaml", sha256="a" * 64, text="{}", official=False)
-    defaults: dict[str, Any] = {"profile": profile, "machine": machine, "code": Code(version="0.1.0"), "repeats": 1}
+    defaults: dict[str, Any] = {"profile": profile, "machines": (machine,), "code": Code(version="0.1.0"), "repeats": 1}
     return Run(created="2026-01-06T16:00:00+00:00", command=("jobs", "suite"), **{**defaults, **fields})
 
 
@@ -148,7 +162,7 @@ def keep_run(
 ) -> list[Path]:
     """A whole run folder: run.json, plan.json (by default the results' own tasks), attempts and results."""
     tasks = [result.task for result in results if not result.task.rerun_of] if tasks is None else tasks
-    rundir = RunDir.create(folder, run or make_run(), Plan(tasks=tuple(tasks)))
+    rundir = RunDir.create(folder, run or make_run(), plan.plan_of(tasks))
     files = keep_results(folder, results)
     for result, file in zip(results, files, strict=True):
         if result.task.rerun_of:

@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from benchsuite import cli
-from benchsuite.describe.tasks import Job, Placement, Plan, Task
+from benchsuite.describe.plan import plan_of
+from benchsuite.describe.tasks import Job, Placement, Task
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
@@ -134,14 +135,14 @@ def side_by_side(
             **{"entry": "faults:build", "min_time_s": 0.7, "max_time_s": 20.0, "timeout_s": 40.0, **given},
         )
         variables = {key: environ()[key] for key in ("PYTHONPATH", "CUDA_VISIBLE_DEVICES")}
-        tasks.append(Task(id=name, profile="p", repeat=0, job=job, environ=variables))
+        tasks.append(Task(id=name, profile="p", repeat=0, job=job, cell="job", row="job", wave="w", environ=variables))
     machine = host.describe({})
     used = ProfileUsed(name="p", path="p", sha256="", text="", official=False)
     code = Code(version="0")
-    run = Run(created="now", command=(), profile=used, repeats=1, machine=machine, code=code)
+    run = Run(created="now", command=(), profile=used, repeats=1, machines=(machine,), code=code)
     watching = Watching()
     make_folder(folder / "out")
-    rundir = RunDir.create(folder / "out", run, Plan(tasks=tuple(tasks)))
+    rundir = RunDir.create(folder / "out", run, plan_of(tasks))
     fencing = fencing or Fencing.choose("none", require=False, largest=len(tasks))
     with Monitor([]) as monitor:
         means = Means(Setting(machine, "", code, time.monotonic()), fencing, monitor)

@@ -16,11 +16,11 @@ from support import benchsuite, environ, one_line_error, write_profile
 from benchsuite.describe import profile
 from benchsuite.describe.command_line import command_line
 from benchsuite.describe.overrides import Overrides
-from benchsuite.describe.plan import make_plan, waves
-from benchsuite.describe.tasks import Gpu, Job, Parallel, Placement
+from benchsuite.describe.plan import make_plan
+from benchsuite.describe.tasks import Gpu, Job, Placement
+from benchsuite.describe.training import Parallel, Training
 from benchsuite.errors import UsageError
 from benchsuite.host.machine import visible
-from benchsuite.rundir import job_id
 
 FOUR = [make_gpu(i) for i in range(4)]
 
@@ -86,10 +86,11 @@ def test_without_a_gpu_a_job_runs_on_the_cpu_only_where_the_profile_allows_it() 
 
 def test_a_progression_is_a_task_for_each_number_of_gpus_and_each_is_a_wave_of_its_own() -> None:
     job = Job(name="s", model="vae", placement=Placement(devices="progression"))
-    tasks = make_plan("p", [job], FOUR[:3], environ={}, repeats=2).tasks
+    plan = make_plan("p", [job], FOUR[:3], environ={}, repeats=2)
+    tasks = plan.tasks
     assert [(t.id, len(t.gpus), t.ranks) for t in tasks[:3]] == [("s.J0.0", 1, 1), ("s.J0.1", 2, 2), ("s.J0.2", 3, 3)]
     assert tasks[2].environ["CUDA_VISIBLE_DEVICES"] == "GPU-0000,GPU-0001,GPU-0002"
-    assert [len(wave) for wave in waves(tasks)] == [1] * 6
+    assert [len(wave.tasks) for wave in plan.waves] == [1] * 6
     assert command_line(tasks[1]).endswith("""-- --placement all_gpus '--parallel={"dp":2}'""")
 
 
@@ -97,14 +98,14 @@ def test_all_gpus_is_one_task_and_dp_takes_the_first_of_them() -> None:
     job = Job(name="a", model="vae", placement=Placement(devices="all"))
     (task,) = make_plan("p", [job], FOUR, environ={}).tasks
     assert (task.id, len(task.gpus), task.ranks) == ("a.J0", 4, 4)
-    two = msgspec.structs.replace(job, parallel=Parallel(dp=2))
+    two = msgspec.structs.replace(job, training=Training(parallel=Parallel(dp=2)))
     (task,) = make_plan("p", [two], FOUR, environ={}).tasks
     assert ([gpu.visible_index for gpu in task.gpus], task.ranks) == ([0, 1], 2)
 
 
 @pytest.mark.parametrize("devices", ["all", "progression"])
 def test_more_ranks_than_gpus_are_refused(devices: Any) -> None:
-    job = Job(name="a", model="vae", placement=Placement(devices=devices), parallel=Parallel(dp=5))
+    job = Job(name="a", model="vae", placement=Placement(devices=devices), training=Training(parallel=Parallel(dp=5)))
     with pytest.raises(UsageError, match=r"job 'a': parallel.dp 5 is over the 4 visible GPUs; lower it"):
         make_plan("p", [job], FOUR, environ={})
 
@@ -146,17 +147,9 @@ def test_a_job_whose_extra_is_missing_is_skipped_with_the_command(monkeypatch: p
 def test_waves_are_a_job_in_one_repeat() -> None:
     jobs = [EACH, Job(name="b", model="vae")]
     plan = make_plan("p", jobs, FOUR[:2], environ={}, repeats=2)
-    assert [[t.id for t in wave] for wave in waves(plan.tasks)] == [
+    assert [[t.id for t in wave.tasks] for wave in plan.waves] == [
         ["vae.J0.0", "vae.J0.1"], ["b.J0.0", "b.J0.1"], ["vae.J1.0", "vae.J1.1"], ["b.J1.0", "b.J1.1"]
     ]  # fmt: skip
-
-
-def test_job_ids_are_rendered_from_the_identity() -> None:
-    progression = Job(name="s", model="vae", placement=Placement(devices="progression"))
-    (task,) = make_plan("p", [EACH], FOUR[:1], environ={}).tasks
-    import msgspec
-
-    assert job_id(msgspec.structs.replace(task, job=progression, gpus=tuple(FOUR[:3]), ranks=3, repeat=4)) == "4.2"
 
 
 def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 
-from benchsuite.report.read.summary import read_summary
+from benchsuite.report.read.summary_file import read_summary
 from benchsuite.rundir import LOCK
 
 

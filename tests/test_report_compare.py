@@ -11,7 +11,8 @@ from conftest import keep_run, make_result
 
 from benchsuite.errors import ProfileError
 from benchsuite.report.read.load import load
-from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary, write_summary
+from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary
+from benchsuite.report.read.summary_file import write_summary
 from benchsuite.report.stats.compare import Comparison, compare, find_base
 from benchsuite.report.stats.summarise import summarise
 from benchsuite.report.stats.weights import Weights, weigh

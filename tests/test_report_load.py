@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from conftest import keep_results, keep_run, make_result, make_run, make_task
 
-from benchsuite.describe.tasks import Job, Placement, Plan, RerunOf
+from benchsuite.describe.plan import plan_of
+from benchsuite.describe.tasks import Job, Placement, RerunOf
 from benchsuite.errors import ResultError
 from benchsuite.records import Measurement, Result, Slice, Stream
 from benchsuite.report.read.load import Loaded, load
@@ -256,7 +257,7 @@ def test_ten_thousand_results_take_seconds(tmp_path: Path) -> None:
     """A tenth of them here, within a tenth of the time and some slack for a loaded machine."""
     tasks = [make_task(repeat=repeat, gpu=gpu) for repeat in range(125) for gpu in range(8)]
     (tmp_path / "run").mkdir()
-    RunDir.create(tmp_path / "run", make_run(8), Plan(tasks=tuple(tasks)))
+    RunDir.create(tmp_path / "run", make_run(8), plan_of(tasks))
     for task in tasks:
         (tmp_path / "run" / f"{task.id}.json").write_bytes(to_json(make_result(task=task)))
     start_s = time.perf_counter()

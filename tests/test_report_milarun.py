@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from benchsuite.errors import ResultError
 from benchsuite.report.milarun.suite import UNITS, converted
 from benchsuite.report.read.suite_names import common_suite
-from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary, read_summary, write_summary
+from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary
+from benchsuite.report.read.summary_file import read_summary, write_summary
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.compare import compare, find_base
 from benchsuite.report.stats.score import score, without_penalty
@@ -91,7 +92,7 @@ def test_figures_of_a_published_baseline_are_kept_whole() -> None:
     assert (atari.gpus[4].n, atari.gpus[4].perf) == (10, 14.65034434025651)
     for gpus in range(1, 9):
         job = jobs[f"scaling.{gpus}"]
-        assert (job.n, job.devices, job.group_gpus, job.ranks) == (10, "progression", gpus, gpus)
+        assert (job.n, job.devices, job.per, job.ranks) == (10, "progression", gpus, gpus)
         assert len(job.gpus) == (gpus == 1)
 
 
@@ -119,7 +120,7 @@ def test_results_give_the_original_summary() -> None:
 @with_published
 def test_results_and_their_original_summary_give_the_same_figures() -> None:
     folder, file = summary_of(FIXTURES / "results"), summary_of(EXPECTED / "summary.json")
-    kept = ("name", "unit", "devices", "group_gpus", "ranks", "n", "fail", "peak_memory_bytes")
+    kept = ("name", "unit", "devices", "per", "ranks", "n", "fail", "peak_memory_bytes")
     figures = ("perf", "std", "perf_adj", "min", "max")
     for here, there in zip(folder.jobs, file.jobs, strict=True):
         assert [getattr(here, name) for name in kept] == [getattr(there, name) for name in kept]
@@ -289,7 +290,7 @@ def test_ranks_are_samples_of_their_number_of_gpus(tmp_path: Path) -> None:
     group |= {"environ": {"CUDA_VISIBLE_DEVICES": "0,1"}, "devices": [0, 1]}
     group |= {"gpu_monitor": {str(gpu): {"memory": {"max": gpu + 1.0}} for gpu in range(3)}}
     job = only_job(tmp_path, result("0.1", **group))
-    assert (job.name, job.devices, job.group_gpus, job.n) == ("a.2", "progression", 2, 1)
+    assert (job.name, job.devices, job.per, job.n) == ("a.2", "progression", 2, 1)
     assert (job.perf, job.min, job.max, job.std) == (100.0, 90.0, 110.0, pytest.approx(0.1))
     # 200 items/s of both ranks for nine seconds; the memory is the host's.
     assert (job.tasks[0].items, job.seconds, job.tasks[0].device) == (1800, 9.0, "GPU 0,1")
@@ -448,7 +449,7 @@ def test_a_progression_has_no_figure_of_a_single_gpu(
     tmp_path: Path, name: str, pergpu: dict[str, Any], gpus: int | None
 ) -> None:
     (job,) = summary_of(write(tmp_path, {name: group(pergpu=pergpu)})).jobs
-    assert (job.devices, job.group_gpus) == (("progression", gpus) if gpus else ("each", 1))
+    assert (job.devices, job.per) == (("progression", gpus) if gpus else ("each", 1))
 
 
 @pytest.mark.parametrize(

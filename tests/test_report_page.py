@@ -16,7 +16,7 @@ from outputs import call, sample
 from benchsuite.records import Failure, Measurement, Result, Slice
 from benchsuite.report.measure.window import task_window
 from benchsuite.report.read.load import Loaded, Row, load
-from benchsuite.report.read.summary import write_summary
+from benchsuite.report.read.summary_file import write_summary
 from benchsuite.report.show.html import charts, page
 from benchsuite.report.show.render import Report
 from benchsuite.report.show.svg import chart, scale, thinned

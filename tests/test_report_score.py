@@ -163,7 +163,7 @@ def test_the_machine_score_adds_gpus_up_and_pays_for_a_failure_once() -> None:
     half = msgspec.structs.replace(with_repeats("a", 100, 100, tasks=2, ok=1, fail=1), to_run=2)
     assert machine_throughput(half) == pytest.approx(100)
     # Of a group of four GPUs perf is per GPU.
-    assert machine_throughput(job("scaling.4", 100, group_gpus=4)) == pytest.approx(400)
+    assert machine_throughput(job("scaling.4", 100, per=4)) == pytest.approx(400)
     assert machine_throughput(job("a", 100, repeats=0)) is None
 
 

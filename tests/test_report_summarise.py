@@ -11,11 +11,13 @@ import pytest
 from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 
 from benchsuite.describe.tasks import Job, RerunOf
+from benchsuite.describe.training import Training
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.records import DataUsed, Measurement, Result, Slice, Tenant
 from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
 from benchsuite.report.read.load import load
-from benchsuite.report.read.summary import JobSummary, Summary, read_summary, write_summary
+from benchsuite.report.read.summary import JobSummary, Summary
+from benchsuite.report.read.summary_file import read_summary, write_summary
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.summarise import summarise, workload
 from benchsuite.schema import to_json
@@ -191,7 +193,9 @@ def test_workload_is_what_is_trained() -> None:
 def test_tasks_of_one_name_that_train_different_things_are_said(tmp_path: Path, call: Call) -> None:
     """As of variants run into one folder. What changes no figure of it, as a time limit does, is not named."""
     one = make_task()
-    job = msgspec.structs.replace(one.job, channels_last=True, max_time_s=99.0, params={"batch_size": 64})
+    job = msgspec.structs.replace(
+        one.job, training=Training(channels_last=True), max_time_s=99.0, params={"batch_size": 64}
+    )
     other = msgspec.structs.replace(one, job=job)
     keep_results(tmp_path, [make_result(task=one), make_result(task=other), make_result(task=other)])
     assert summary_of(tmp_path).jobs[0].unlike == ("channels_last false -> true", "params.batch_size none -> 64")

@@ -15,7 +15,8 @@ from test_report_render import line_of, summary_for, text_of
 
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.records import Measurement, PeakMemory, Pressure, Result, Tenant
-from benchsuite.report.read.summary import JobSummary, StdParts, Use, read_summary
+from benchsuite.report.read.summary import JobSummary, StdParts, Use
+from benchsuite.report.read.summary_file import read_summary
 
 
 def used(rate: float = 100.0, gpu: int = 0, *, reserved: int = 2**33, device: Any = None, **fields: Any) -> Result:

@@ -17,7 +17,8 @@ from benchsuite import cli
 from benchsuite.describe.tasks import Job
 from benchsuite.records import Code, DataUsed, Result, Run
 from benchsuite.report.read.load import load
-from benchsuite.report.read.summary import Repeat, Summary, read_summary, write_summary
+from benchsuite.report.read.summary import Repeat, Summary
+from benchsuite.report.read.summary_file import read_summary, write_summary
 from benchsuite.report.stats.compare import Comparison, compare, find_base
 from benchsuite.report.stats.differences import differences
 from benchsuite.report.stats.summarise import summarise

@@ -21,6 +21,7 @@ from support import benchsuite, command, environ, in_process, one_line_error, wa
 
 from benchsuite import manifest
 from benchsuite.describe.tasks import Job, Placement
+from benchsuite.describe.training import Training
 from benchsuite.records import Code, DataUsed, PrecisionCheck, ProfileUsed, Result, Stream, Tenant
 from benchsuite.report.verify import Finding, hashed
 from benchsuite.report.verify.check import DEMANDS, RECORDS, check
@@ -48,7 +49,7 @@ def run_fixture(finished: Path, tmp_path: Path) -> Path:
 
 
 def records(folder: Path) -> dict[str, Finding]:
-    return {finding.about: finding for finding in check(folder, {})[RECORDS]}
+    return {finding.about: finding for finding in check(folder)[RECORDS]}
 
 
 def bad(folder: Path) -> dict[str, str]:
@@ -195,11 +196,11 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], object], dict[str, str]]] = {
     "an end less": (forget_the_last_end, {"attempts": "no end of attempt 1 names it"}),
     "no attempts": (lambda run: (run / "attempts.jsonl").unlink(), {"files": "attempts.jsonl is missing"}),
     "another machine": (
-        in_file("run.json", lambda r: r["machine"].update(cpu="Faster CPU")),
+        in_file("run.json", lambda r: r["machines"][0].update(cpu="Faster CPU")),
         {"machine": "names other machine facts"},
     ),
     "another host": (in_result(lambda r: r["identity"].update(host="b")), {"results": "it is of host b"}),
-    "another boot": (in_result(lambda r: r["anchor"].update(boot_id="b")), {"clocks": "2 boots"}),
+    "another boot": (in_result(lambda r: r["timeline"]["clock"].update(boot_id="b")), {"clocks": "2 boots"}),
     "a timeline that runs backwards": (in_result(backwards), {"timeline": "s before started"}),
     "no plan": (lambda run: (run / "plan.json").unlink(), {"files": "plan.json is missing"}),
 }  # fmt: skip
@@ -286,7 +287,7 @@ def test_a_run_that_was_stopped_says_what_is_missing(signum: int, tmp_path: Path
 def test_a_run_that_went_on_after_a_reboot_names_other_facts_with_reason(run: Path) -> None:
     def rebooted(result: Json) -> None:
         result["machine"]["facts_sha256"] = "1" * 64
-        result["anchor"]["boot_id"] = "another"
+        result["timeline"]["clock"]["boot_id"] = "another"
 
     in_result(rebooted)(run)
     manifest.seal(run)
@@ -513,7 +514,7 @@ def with_data(result: Result, data: DataUsed | None) -> Result:
     ],
 )
 def test_precision_is_compared_with_what_was_asked(asked: Any, in_force: str, state: str, tmp_path: Path) -> None:
-    job = Job(name="vae", model="vae", precision=asked, placement=Placement(devices="each"))
+    job = Job(name="vae", model="vae", training=Training(precision=asked), placement=Placement(devices="each"))
     checked = PrecisionCheck(asked=asked, in_force=in_force, matmul_error=1e-7, conv_error=1e-7)
     results = [with_stream(result, precision=checked) for result in good_results(job)]
     assert demands(tmp_path / "run", results)["precision"].state == state

@@ -70,7 +70,6 @@ def command(
     from benchsuite.describe import profile as profiles
     from benchsuite.describe.overrides import Overrides
     from benchsuite.describe.plan import make_plan
-    from benchsuite.describe.tasks import Plan
     from benchsuite.host import machine as host
     from benchsuite.launch.session import Invocation, data_root
     from benchsuite.rundir import planned_repeats
@@ -92,7 +91,7 @@ def command(
         from benchsuite.launch.resume import left_of
         from benchsuite.rundir import RunDir
 
-        plan = Plan(tasks=left_of(RunDir(Path(out or "")), plan, machine).tasks)
+        plan = plan_of(left_of(RunDir(Path(out or "")), plan, machine).tasks)
     if dry_run:
         _show(plan, machine.gpu_note)
         return 0
@@ -110,7 +109,7 @@ def _show(plan: Plan, gpu_note: str | None) -> None:
         click.echo(f"# {gpu_note}")
     for task in plan.tasks:
         place = f"{task.device} ({task.gpus[0].name}, {task.gpus[0].uuid})" if task.gpus else task.device
-        click.echo(f"# {task.id}: job {task.job.name}, repeat {task.repeat}, on {place}")
+        click.echo(f"# {task.id}: job {task.cell}, repeat {task.repeat}, on {place}")
         click.echo(f"# skipped: {task.skip}" if task.skip else command_line(task))
     click.echo(f"# {_tasks(len(plan.tasks))}, {in_words(Forecast().bounds_s(plan.tasks))}")
 

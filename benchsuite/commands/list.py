@@ -36,7 +36,7 @@ def _profiles() -> None:
         jobs = profile.load(name).jobs
         click.echo(f"{name}: {len(jobs)} jobs ({path})")
         for job in jobs:
-            click.echo(f"    {job.name}: {job.model or job.entry}, {job.precision}")
+            click.echo(f"    {job.name}: {job.model or job.entry}, {job.training.precision}")
 
 
 def _datasets() -> None:

@@ -68,16 +68,17 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     """The task anew, with its changes; what differs without being asked for is said on stderr."""
     import msgspec
 
-    from benchsuite.describe import profile as profiles
+    from benchsuite.describe import plan
     from benchsuite.describe.changes import job_changes
+    from benchsuite.describe.jobs import resolve
     from benchsuite.describe.overrides import Overrides
-    from benchsuite.describe.plan import missing_packages, task_environ
-    from benchsuite.describe.tasks import RerunOf
+    from benchsuite.describe.tasks import RerunOf, written
     from benchsuite.errors import UsageError
 
     old = original.task
-    raw = {k: v for k, v in msgspec.to_builtins(old.job).items() if k != "name"}
-    job = profiles.resolve(old.job.name, raw, str(path), Overrides.parse(changes))
+    job = resolve(old.job.name, written(old.job), str(path), Overrides.parse(changes))
+    if job.matrix:
+        raise UsageError(f"{path}: --matrix: a rerun is one task; put the job into a profile for 'jobs'")
     altered = tuple(job_changes(old.job, job))
     place, note = _place(old, job, path, machine)
     if note:
@@ -86,16 +87,8 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
         raise UsageError(f"{path}: its data folder {old.data_root} is not here; bring it back, or link it there")
     for change in job_changes(old.job, job):
         click.echo(f"changed: {change}", err=True)
-    environ = {k: v for k, v in old.environ.items() if k not in old.job.env}
-    return msgspec.structs.replace(
-        old,
-        job=job,
-        gpus=place.gpus,
-        ranks=place.ranks,
-        environ=task_environ(job, place.gpus, environ),
-        skip=missing_packages(job),
-        rerun_of=RerunOf(result=path.name, changes=altered),
-    )
+    task = plan.again(old, job, place)
+    return msgspec.structs.replace(task, rerun_of=RerunOf(result=path.name, changes=altered))
 
 
 def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, str | None]:
@@ -105,7 +98,8 @@ def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, st
     from benchsuite.host import machine as host
 
     gpus, why_not = host.visible(machine.gpus, os.environ)
-    if (job.placement, job.parallel.dp) != (old.job.placement, old.job.parallel.dp):
+    parallel, before = job.training.parallel, old.job.training.parallel
+    if (job.placement, parallel.dp) != (old.job.placement, before.dp):
         possible = list(places(job, gpus))
         place = next((p for p in possible if p.ranks == old.ranks), possible[0])
         if place.skip:
@@ -124,7 +118,8 @@ def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, st
             click.echo(f"note: its GPU {wanted.uuid} ({wanted.name}) is not here; {instead}", err=True)
             changed.append(f"gpu {wanted.uuid} -> {found[0].uuid}")
         placed.append(found[0])
-    return Place(tuple(placed), old.ranks), "; ".join(changed) or None
+    axes: dict[str, int] = {axis: old.axes[axis] for axis in ("gpus", "ranks") if axis in old.axes}
+    return Place(tuple(placed), old.ranks, axes=axes), "; ".join(changed) or None
 
 
 def _beside(original: Result, again: Result) -> None:

@@ -16,7 +16,7 @@ def command(out: Path | None, output: str) -> None:
     """Write a summary (JSON) of OUT, a results folder (default: the newest)."""
     from benchsuite import rundir
     from benchsuite.errors import one_line
-    from benchsuite.report.read.summary import write_summary
+    from benchsuite.report.read.summary_file import write_summary
     from benchsuite.report.sources import summary_of
     from benchsuite.schema import to_json
 

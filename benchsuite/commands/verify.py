@@ -29,7 +29,7 @@ def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
     from benchsuite.report.verify.check import check
 
     out = out or rundir.newest_run(os.environ)
-    sections = check(out, _shipped(out))
+    sections = check(out)
     troubles = sum(finding.is_bad(strict) for findings in sections.values() for finding in findings)
     if as_json:
         click.echo(_json(out, strict, sections))
@@ -74,21 +74,3 @@ def _json(out: Path, strict: bool, sections: dict[str, list[Finding]]) -> str:
     bad = sum(finding["bad"] for finding in found)
     content = {"folder": one_line(str(out)), "strict": strict, "bad": bad, "findings": found}
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
-
-
-def _shipped(out: Path) -> dict[str, str]:
-    """Name -> hash of its jobs, of the shipped profile that the run says it used; what it hashes to is known to the run
-    side alone."""
-    import contextlib
-
-    from benchsuite import files
-    from benchsuite.describe import profile
-    from benchsuite.errors import BenchError
-    from benchsuite.rundir import RunDir
-
-    with contextlib.suppress(BenchError):
-        used = RunDir(out).run().profile
-        name = used.based_on or used.name
-        if name in files.shipped("profiles"):
-            return {name: profile.load(str(files.shipped("profiles")[name])).sha256}
-    return {}

@@ -1,46 +1,43 @@
-"""How jobs differ, in words: of a profile from the shipped one, of a rerun from its original."""
+"""How jobs differ, in words: a profile from the shipped one, a rerun from its original, a plan from an earlier one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from benchsuite.describe.tasks import Job
+from benchsuite.describe.tasks import Job, written
 
 
-def differences(before: Sequence[Job], after: Sequence[Job]) -> tuple[str, ...]:
-    """How two lists of jobs differ, each change as a phrase such as "vae: params.batch_size 128 -> 64"."""
-    old, new = {j.name: j for j in before}, {j.name: j for j in after}
-    found = [f"{name}: not run" for name in old if name not in new] + [
-        f"{name}: added" for name in new if name not in old
-    ]
-    for name in old:
-        if name in new and old[name] != new[name]:
-            found += [f"{name}: {change}" for change in job_changes(old[name], new[name])]
+def changes(before: Mapping[str, Job], after: Mapping[str, Job]) -> tuple[str, ...]:
+    """How two sets of named jobs differ, each change as a phrase such as "vae: params.batch_size 128 -> 64"."""
+    found = [f"{name}: not run" for name in before if name not in after]
+    found += [f"{name}: added" for name in after if name not in before]
+    for name, job in before.items():
+        if name in after and job != after[name]:
+            found += [f"{name}: {change}" for change in job_changes(job, after[name])]
     return tuple(found)
 
 
 def job_changes(before: Job, after: Job) -> list[str]:
     """The fields in which two jobs differ, old and new."""
-    changes = []
-    old, new = _flat(msgspec.to_builtins(before)), _flat(msgspec.to_builtins(after))
-    for key in {**old, **new}:
-        if old.get(key) != new.get(key):
-            changes.append(f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}")
-    return changes
+    old, new = flat(written(before)), flat(written(after))
+    return [
+        f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}"
+        for key in {**old, **new}
+        if old.get(key) != new.get(key)
+    ]
 
 
-def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted names."""
+    found: dict[str, Any] = {}
     for key, value in fields.items():
         if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{key}."))
+            found.update(flat(value, f"{prefix}{key}."))
         else:
-            flat[prefix + key] = value
-    return flat
+            found[prefix + key] = value
+    return found
 
 
 def _shown(value: Any) -> str:

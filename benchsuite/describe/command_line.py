@@ -6,12 +6,15 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from benchsuite.describe import entries
-from benchsuite.describe.tasks import Job, Task
+from benchsuite.describe.overrides import FIELDS, as_argument
+from benchsuite.describe.tasks import Job, Task, written
+
+# Fields that change nothing of a task that runs alone, or that other words of the line say. Any other field is printed.
+_LEFT_OUT = ("matrix", "placement", "parallel", "loss_band", "tenant", "tags", "prepare", "env")
 
 
 def command_line(task: Task) -> str:
@@ -28,7 +31,7 @@ def command_line(task: Task) -> str:
 
 
 def _quoted(word: str) -> str:
-    """For a shell; a word with characters that cannot be seen has escapes in their place, as bash and its like have."""
+    """A word for a shell; characters that cannot be seen are written as escapes, as bash and its like read them."""
     if word.isprintable():
         return shlex.quote(word)
     return "$'" + "".join(_escaped(c) for c in word) + "'"
@@ -41,39 +44,27 @@ def _escaped(character: str) -> str:
 
 
 def _place_arguments(task: Task) -> Iterator[str]:
-    """Where it goes and in how many ranks, where that is not one process on a GPU."""
+    """Placement and ranks, where they are not one process on a GPU."""
     if task.job.placement.devices == "none" or not task.gpus:
         yield from ("--placement", "cpu")
     elif task.job.placement.devices in ("all", "progression"):
         yield from ("--placement", "all_gpus")
-    if task.ranks > 1 or task.job.parallel.port:
-        port = {"port": task.job.parallel.port} if task.job.parallel.port else {}
-        yield f"--parallel={_json({'dp': task.ranks, **port})}"
+    parallel = task.job.training.parallel
+    if task.ranks > 1 or parallel.port:
+        fields = msgspec.to_builtins(msgspec.structs.replace(parallel, dp=task.ranks))
+        yield as_argument("parallel", {name: value for name, value in fields.items() if value is not None})
 
 
 def _job_arguments(job: Job) -> Iterator[str]:
     """The fields in which a job differs from a bare one, as words after `--`."""
-    bare = Job(name=job.name)
-    for field in (
-        "max_count",
-        "max_steps",
-        "min_time_s",
-        "max_time_s",
-        "timeout_s",
-        "precision",
-        "compile",
-        "channels_last",
-        "data",
-        "page_cache",
-    ):
-        value = getattr(job, field)
-        needed = field == "min_time_s" and (job.max_count or job.max_steps)
-        if value is not None and (value != getattr(bare, field) or needed):
-            yield f"--{field.replace('_', '-')}={_number(value)}"
-    for field in ("prepare", "env"):
-        value = getattr(job, field)
-        if value:
-            yield f"--{field}={value if isinstance(value, str) else _json(value)}"
+    fields, bare = written(job), written(Job(name=job.name))
+    for name in FIELDS:
+        needed = name == "min_time_s" and (job.max_count or job.max_steps)
+        if name not in _LEFT_OUT and fields[name] is not None and (fields[name] != bare[name] or needed):
+            yield as_argument(name, fields[name])
+    for name in ("prepare", "env"):
+        if fields[name]:
+            yield as_argument(name, fields[name])
 
 
 def _param_arguments(job: Job) -> Iterator[str]:
@@ -81,13 +72,6 @@ def _param_arguments(job: Job) -> Iterator[str]:
     for name, value in job.params.items():
         if value == entries.plain(declared[name].default):
             continue
-        text = value if declared[name].type is str else _json(value)
-        yield f"--{name.replace('_', '-')}={text}"
-
-
-def _number(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+        if isinstance(value, str) and declared[name].type is not str:
+            value = msgspec.json.encode(value).decode()  # other types are read as YAML
+        yield as_argument(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,38 @@ import msgspec
 
 from benchsuite.describe import entries
 from benchsuite.describe.tasks import Job
+from benchsuite.describe.training import Training
 from benchsuite.errors import ProfileError, nearest
 
-_FIXED = ("name", "model", "entry", "params")
-_FIELDS = tuple(f for f in Job.__struct_fields__ if f not in _FIXED)
-_BOOLEAN = ("compile", *(field.name for field in msgspec.structs.fields(Job) if field.type is bool))
+# A model is chosen by its name, not by a change; `params` and `training` are written by their own fields.
+_FIXED = ("name", "model", "entry", "params", "training")
 _LISTS = ("loss_band", "tags")  # `0,20` stands for `[0, 20]`, as with parameters
-_NUMBERS = ("max_count", "max_steps", "min_time_s", "max_time_s", "timeout_s")
+
+
+def _kind(annotation: Any) -> Any:
+    """The type by which a command line's text is read: bool, float for any number, else str."""
+    parts = set(_leaves(annotation)) - {type(None)}
+    if parts == {bool}:
+        return bool
+    return float if parts and parts <= {int, float} else str
+
+
+def _leaves(annotation: Any) -> list[Any]:
+    """The types that a union holds; `Annotated` is looked through."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _leaves(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (typing.Union, type(int | None)):
+        return [leaf for part in typing.get_args(annotation) for leaf in _leaves(part)]
+    return [annotation]
+
+
+# Every field that a profile may write and a command line may change -> the type of its text.
+FIELDS: dict[str, Any] = {
+    name: bool if name == "compile" else _kind(annotation)
+    for record in (Job, Training)
+    for name, annotation in typing.get_type_hints(record, include_extras=True).items()
+    if name in record.__struct_fields__ and name not in _FIXED
+}
 
 
 @dataclass(frozen=True)
@@ -52,31 +78,24 @@ class Overrides:
         return cls(tuple(pairs))
 
     def applied(self, raw: Mapping[str, Any], model: entries.Declared, at: str) -> dict[str, Any]:
-        """A job's fields with these changes; an explicit max_count or max_steps clears min_time_s.
+        """The fields of a job with these changes; an explicit max_count or max_steps clears min_time_s.
+
+        A change to an axis of the job's matrix takes the axis away.
 
         Raises:
             ProfileError: neither a job field nor a parameter of the job's model; or no value where one is needed.
         """
-        fields = dict(raw)
-        params = dict(fields["params"]) if isinstance(fields.get("params"), dict) else {}
-        names = set()
-        for given, text in self.pairs:
-            name, value = self._value(given, text, model, at)
-            names.add(name)
-            if name in _FIELDS:
-                fields[name] = value
-            else:
-                params[name] = value
-        if names & {"max_count", "max_steps"} and "min_time_s" not in names:
-            fields["min_time_s"] = 0.0
-        if "max_time_s" in names and "timeout_s" not in names:
-            fields.pop("timeout_s", None)  # so that the default follows
-        if params:
-            fields["params"] = params
+        values = dict(self._value(given, text, model, at) for given, text in self.pairs)
+        if values.keys() & {"max_count", "max_steps"}:
+            values = {"min_time_s": 0.0, **values}
+        fields = with_values(raw, values)
+        matrix = fields.get("matrix")
+        if isinstance(matrix, dict) and "matrix" not in values:
+            fields["matrix"] = {axis: of for axis, of in matrix.items() if axis not in values}
         return fields
 
     def _value(self, name: str, text: str | None, model: entries.Declared, at: str) -> tuple[str, Any]:
-        known = {*_FIELDS, *model.parameters}
+        known = {*FIELDS, *model.parameters}
         flag = True
         if text is None and name not in known and name.startswith("no_") and name[3:] in known:
             name, flag = name[3:], False
@@ -85,9 +104,8 @@ class Overrides:
             raise ProfileError(f"{where} of model '{model.name}'{nearest(name, known)}")
         if name in _LISTS and text and not text.startswith("["):
             text = f"[{text}]"
-        kind: Any = bool if name in _BOOLEAN else str
-        if name in _FIELDS:
-            kind = float if name in _NUMBERS or (text or "")[:1] in ("[", "{") else kind
+        if name in FIELDS:
+            kind = float if (text or "")[:1] in ("[", "{") else FIELDS[name]
         else:
             kind = model.parameters[name].type
         if text is None:
@@ -97,3 +115,28 @@ class Overrides:
         if name == "compile":
             return name, {"true": True, "false": False}.get(text, text)
         return name, entries.from_text(kind, text)
+
+
+def with_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a job with other values: a name that is no field is one of the model's parameters."""
+    fields = dict(raw)
+    params = dict(fields["params"]) if isinstance(fields.get("params"), dict) else {}
+    for name, value in values.items():
+        (fields if name in FIELDS else params)[name] = value
+    if "max_time_s" in values and "timeout_s" not in values:
+        fields.pop("timeout_s", None)  # so that its default follows
+    if params:
+        fields["params"] = params
+    return fields
+
+
+def as_argument(name: str, value: Any) -> str:
+    """The word after `--` that sets a field or parameter to this value."""
+    option = name.replace("_", "-")
+    if value is True:
+        return f"--{option}"
+    if value is False:
+        return f"--no-{option}"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return f"--{option}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"

@@ -1,154 +1,220 @@
-"""What is asked for: jobs of a profile, and the tasks that they become. Crosses into the child and is kept."""
+"""What is asked for: the jobs of a profile, and the tasks and waves that a plan makes of them.
+
+These records cross into the worker and are kept in `plan.json` and in every result.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
+from benchsuite.describe.training import Training
 from benchsuite.schema import SCHEMA, Record
 
 LONGEST_S = 30 * 24 * 3600.0
-Precision = Literal["fp32", "tf32", "amp-fp16", "bf16"]
 PageCache = Literal["any", "cold", "warm"]
-Compile = Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "aot_eager"]
 
-
-# Only these environment variables are recorded: all may change a measurement, none should hold a secret.
+# Only these environment variables are recorded: each can change a measurement, none should hold a secret.
 _RECORDED = re.compile(
     r"(CUDA|NCCL|GLOO|TORCH|TORCHINDUCTOR|TORCHDYNAMO|TRITON|PYTORCH|ATEN|CUDNN|CUBLAS|DNNL|ONEDNN|MKLDNN"
     r"|OMP|MKL|KMP|GOMP|OPENBLAS|MALLOC)(_\w+)?"
     r"|NVIDIA_TF32_OVERRIDE|GLIBC_TUNABLES|PYTHONHASHSEED|PYTHONPATH|LD_PRELOAD|LD_LIBRARY_PATH"
 )
 
-
-# What tells a rank where to meet the others: never inherited.
+# The launcher sets these for each rank; a worker never inherits them.
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
 def recorded_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are recorded in a task and restored by a rerun."""
+    """The variables that a task records and a rerun restores."""
     return {name: environ[name] for name in sorted(environ) if _RECORDED.fullmatch(name)}
 
 
 class Placement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a job's tasks go. `cpu_allowed`: without any GPU, one task on the CPU instead of none."""
+    """Where the tasks of a job go."""
 
-    devices: Literal["each", "progression", "all", "none"] = "each"
-    nodes: int = 1
-    copies: int = 1
-    share: Literal["timeslice", "mps", "mig"] = "timeslice"
-    cpu_allowed: bool = False
-
-
-class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many ranks train one model together: `dp` of them, data parallel; None: one for each GPU of the placement.
-
-    They meet at `port` of this machine; None: at one that the system gives.
-    """
-
-    dp: Annotated[int, Meta(gt=0)] | None = None
-    port: Annotated[int, Meta(gt=0, lt=65536)] | None = None
+    devices: Annotated[
+        Literal["each", "progression", "all", "none"],
+        Meta(description="a task on each GPU, groups of 1 to N GPUs in turn, one group on all GPUs, or no GPU"),
+    ] = "each"
+    nodes: Annotated[int, Meta(description="machines that a task spans")] = 1
+    copies: Annotated[int, Meta(description="tasks that share one GPU")] = 1
+    share: Annotated[Literal["timeslice", "mps", "mig"], Meta(description="how copies share a GPU")] = "timeslice"
+    cpu_allowed: Annotated[bool, Meta(description="without any GPU, the job runs on the CPU")] = False
 
 
 class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One entry of a profile, complete: `params` holds every parameter with its value.
+    """One entry of a profile, complete."""
 
-    `max_count` counts items, `max_steps` steps; the run ends when that *and* `min_time_s` are reached, or at
-    `max_time_s`. `timeout_s` bounds the whole process, start and warm-up included. The last loss must lie in
-    `loss_band`. `page_cache` is how the data set's files shall lie in the kernel's page cache when the job's tasks
-    start: emptied of them, filled with them, or as it is. `channels_last` lays out images and the weights of
-    convolutions channel by channel, which tensor cores like.
-    """
+    name: Annotated[str, Meta(min_length=1, max_length=100, description="key of the entry in the profile")]
+    model: Annotated[str | None, Meta(description="name of a model that benchsuite ships")] = None
+    entry: Annotated[str | None, Meta(description="`module:function` of a model of the user's own")] = None
+    params: Annotated[dict[str, Any], Meta(description="every parameter of the model with its value")] = {}
+    matrix: Annotated[
+        dict[str, tuple[Any, ...]],
+        Meta(description="values of parameters or fields; the job runs once for each combination"),
+    ] = {}
+    placement: Annotated[Placement, Meta(description="where the tasks of the job go")] = Placement()
+    max_count: Annotated[
+        Annotated[int, Meta(gt=0)] | None, Meta(description="items after which the measurement may end")
+    ] = None
+    max_steps: Annotated[
+        Annotated[int, Meta(gt=0)] | None, Meta(description="steps after which the measurement may end")
+    ] = None
+    min_time_s: Annotated[
+        float, Meta(ge=0, le=LONGEST_S, description="seconds that the measurement lasts at least")
+    ] = 15.0
+    max_time_s: Annotated[
+        float, Meta(gt=0, le=LONGEST_S, description="seconds after which the measurement ends in any case")
+    ] = 120.0
+    timeout_s: Annotated[
+        float, Meta(gt=0, le=2 * LONGEST_S, description="seconds for the whole process, start and warm-up included")
+    ] = 600.0
+    loss_band: Annotated[
+        tuple[float, float] | None, Meta(description="bounds between which the last loss must lie")
+    ] = None
+    training: Annotated[Training, Meta(description="how the model is trained")] = Training()
+    data: Annotated[str | None, Meta(description="name of a data set; null: input is generated in memory")] = None
+    page_cache: Annotated[
+        PageCache,
+        Meta(description="state of the data set's files in the page cache at the start: emptied, filled, or as it is"),
+    ] = "any"
+    prepare: Annotated[
+        str | tuple[tuple[str, ...], ...],
+        Meta(description="set-up commands before each wave: argument lists, or one line for a shell"),
+    ] = ()
+    env: Annotated[dict[str, str], Meta(description="environment variables of the worker")] = {}
+    tenant: Annotated[
+        Literal["share", "machine"], Meta(description="a task gets its share of the machine, or all of it")
+    ] = "share"
+    tags: Annotated[tuple[str, ...], Meta(description="labels without effect")] = ()
 
-    name: Annotated[str, Meta(min_length=1, max_length=100)]
-    model: str | None = None
-    entry: str | None = None
-    params: dict[str, Any] = {}
-    placement: Placement = Placement()
-    parallel: Parallel = Parallel()
-    max_count: Annotated[int, Meta(gt=0)] | None = None
-    max_steps: Annotated[int, Meta(gt=0)] | None = None
-    min_time_s: Annotated[float, Meta(ge=0, le=LONGEST_S)] = 15.0
-    max_time_s: Annotated[float, Meta(gt=0, le=LONGEST_S)] = 120.0
-    timeout_s: Annotated[float, Meta(gt=0, le=2 * LONGEST_S)] = 600.0
-    loss_band: tuple[float, float] | None = None
-    precision: Precision = "fp32"
-    compile: Compile = "none"
-    channels_last: bool = False
-    data: str | None = None
-    page_cache: PageCache = "any"
-    prepare: str | tuple[tuple[str, ...], ...] = ()
-    env: dict[str, str] = {}
-    tenant: Literal["share", "machine"] = "share"
-    tags: tuple[str, ...] = ()
+
+def written(job: Job) -> dict[str, Any]:
+    """The fields of a job as a profile writes them: those of `training` stand beside the others. Without the name."""
+    fields: dict[str, Any] = msgspec.to_builtins(job)
+    del fields["name"]
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        flat.update(value if name == "training" else {name: value})
+    return flat
+
+
+class ProfileUsed(Record, frozen=True, kw_only=True):
+    """The profile of a run, as `run.json` keeps it."""
+
+    name: str
+    path: str
+    sha256: Annotated[str, Meta(description="of the jobs as they run; empty for a single task")]
+    text: Annotated[str, Meta(description="the profile's file as it was read")]
+    official: Annotated[bool, Meta(description="the content of a shipped profile, unchanged")]
+    based_on: Annotated[str | None, Meta(description="the shipped profile that it comes from")] = None
+    differences: Annotated[tuple[str, ...], Meta(description="changes to `based_on`, in words")] = ()
 
 
 class Gpu(Record, frozen=True, kw_only=True):
-    """One GPU: `visible_index` is its place among those that this run may use, `nvml_index` NVML's (PCI) order."""
+    """One GPU of a machine."""
 
-    visible_index: int
-    nvml_index: int
+    visible_index: Annotated[int, Meta(description="place among the GPUs that this run may use")]
+    nvml_index: Annotated[int, Meta(description="place in NVML's order, that of PCI addresses")]
     uuid: str
     name: str
-    pci: str
+    pci: Annotated[str, Meta(description="PCI address")]
     memory_bytes: int | None = None
     power_limit_w: float | None = None
     max_sm_clock_mhz: int | None = None
 
 
 class RerunOf(Record, frozen=True, kw_only=True):
-    """The file name of the result that a rerun repeats, and how the rerun differs from it, old -> new."""
+    """Which result a rerun repeats."""
 
-    result: str
-    changes: tuple[str, ...] = ()
+    result: Annotated[str, Meta(description="file name of the original result")]
+    changes: Annotated[tuple[str, ...], Meta(description="how the rerun differs from it, old -> new")] = ()
 
 
 class Task(Record, frozen=True, kw_only=True):
-    """One placed copy of a job: all that is needed to run it, now or again.
+    """One placed copy of a job: all that is needed to run it, now or again."""
 
-    `ranks` processes train it together, one for each of its GPUs or all on the CPU.
-    `environ` is what the environment held of the names that matter to a measurement (see `recorded_environ`),
-    with the job's own `env`. `skip` says why it cannot run; `cwd` is the folder in which an `entry` of the user's own
-    is looked for first.
-    """
-
-    id: str
+    id: Annotated[str, Meta(description="`CELL.J` with repeat and place; unique in a plan")]
     profile: str
-    repeat: int
-    job: Job
-    cell: str | None = None
-    copy: int = 0
+    repeat: Annotated[int, Meta(description="pass over the profile, from 0")]
+    job: Annotated[Job, Meta(description="the job with the values of this task's cell")]
+    cell: Annotated[str, Meta(description="the job's name with the values of its matrix")]
+    row: Annotated[str, Meta(description="the name under which rates pool; a row of the report")]
+    axes: Annotated[dict[str, Any], Meta(description="axis of the unrolled job -> value of this task")] = {}
+    per: Annotated[int, Meta(gt=0, description="what the task's rate is divided by")] = 1
+    wave: Annotated[str, Meta(description="tasks of one wave run side by side")]
+    copy: Annotated[int, Meta(description="number among the copies on one GPU, from 0")] = 0
     gpus: tuple[Gpu, ...] = ()
-    ranks: Annotated[int, Meta(gt=0)] = 1
-    data_root: str | None = None
-    environ: dict[str, str] = {}
-    skip: str | None = None
-    cwd: str | None = None
+    ranks: Annotated[
+        int, Meta(gt=0, description="processes that train one model, one for each GPU or all on the CPU")
+    ] = 1
+    data_root: Annotated[str | None, Meta(description="folder of the data sets")] = None
+    environ: Annotated[
+        dict[str, str], Meta(description="recorded environment variables, with the job's own `env`")
+    ] = {}
+    skip: Annotated[str | None, Meta(description="why the task cannot run")] = None
+    cwd: Annotated[str | None, Meta(description="folder in which the module of `entry` is looked for first")] = None
     rerun_of: RerunOf | None = None
 
     @property
     def device(self) -> str:
-        """How people call its place: "GPU 0", "GPU 0,1" or "CPU"."""
+        """The place as people call it: "GPU 0", "GPU 0,1" or "CPU"."""
         if self.gpus:
             return "GPU " + ",".join(str(g.visible_index) for g in self.gpus)
         return "CPU" if self.ranks == 1 else f"CPU, {self.ranks} ranks"
 
 
 class DataFolder(Record, frozen=True, kw_only=True):
-    """A data set found complete: where it lies, which reader understands it, and role -> path below it."""
+    """A complete data set on this machine."""
 
     name: str
     path: str
-    reader: str
-    layout: dict[str, str]
+    reader: Annotated[str, Meta(description="the kind of reader that understands its files")]
+    layout: Annotated[dict[str, str], Meta(description="role of a file -> its path below the folder")]
+
+
+def cell_name(job: str, axes: Mapping[str, Any]) -> str:
+    """The job's name with the values of its axes."""
+    values = ",".join(f"{axis}={axis_value(value)}" for axis, value in axes.items())
+    return f"{job}[{values}]" if values else job
+
+
+def axis_value(value: Any) -> str:
+    """The value of an axis as names and tables show it."""
+    return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
+
+
+def wave_name(row: str, repeat: int) -> str:
+    """The name of the wave in which the tasks of a row run in one repeat."""
+    return f"{row}.R{repeat}"
+
+
+class Wave(Record, frozen=True, kw_only=True):
+    """Tasks that start, begin and end together."""
+
+    name: str
+    tasks: tuple[Task, ...]
 
 
 class Plan(Record, frozen=True, kw_only=True):
-    """`plan.json`: every task, in order, written before the first start."""
+    """`plan.json`: every task of a run, in order, written before the first one starts."""
 
     schema: int = SCHEMA
     kind: Literal["plan"] = "plan"
-    tasks: tuple[Task, ...]
+    waves: tuple[Wave, ...]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks, wave after wave."""
+        return tuple(task for wave in self.waves for task in wave.tasks)
+
+    @property
+    def repeats(self) -> int:
+        """How many passes over the profile the plan holds."""
+        return max((task.repeat for task in self.tasks), default=-1) + 1

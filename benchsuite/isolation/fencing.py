@@ -238,7 +238,7 @@ class Fencing:
 def _crowded(own: dict[str, cgroups.Place]) -> str:
     others = made_groups.others(own)
     who = ", ".join(f"process {pid}" for pid in others)
-    return f"another run of benchsuite is on this machine ({who}): {records.OVERLAPS}" if others else ""
+    return f"another run of benchsuite is on this machine ({who}): {'its share and ours overlap'}" if others else ""
 
 
 def _name(group: cgroups.Group) -> str:

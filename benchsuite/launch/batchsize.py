@@ -158,7 +158,7 @@ class Sizes:
         first = min(tasks, key=lambda task: sum(gpu.memory_bytes or 0 for gpu in task.gpus))
         if not asks(first):
             return None
-        name = first.job.name
+        name = first.cell
         found = self._found.get(name) or _earlier(self._ledger.rundir, name)
         if found is None:
             place = _Place(self, tasks, first, data, asked_to_stop)
@@ -172,7 +172,7 @@ class Sizes:
 
 def _earlier(rundir: RunDir, job: str) -> BatchSearch | None:
     """What an earlier invocation of this run found."""
-    found = (r.batch_search for _, r in results(rundir.path) if isinstance(r, Result) and r.task.job.name == job)
+    found = (r.batch_search for _, r in results(rundir.path) if isinstance(r, Result) and r.task.cell == job)
     return next((search for search in found if search), None)
 
 

@@ -36,14 +36,14 @@ def check_filled(tasks: Sequence[Task], environ: Mapping[str, str], asked_to_sto
     """
     largest: dict[str, Task] = {}
     for task in tasks:
-        known = largest.get(task.job.name)
+        known = largest.get(task.cell)
         if task.ranks > 1 and task.skip is None and not asks(task) and (not known or known.ranks < task.ranks):
-            largest[task.job.name] = task
+            largest[task.cell] = task
     for task in largest.values():
         folder = _folder(task)
         why = _problem(task, folder, environ, asked_to_stop) if folder else None
         if why:
-            raise UsageError(f"job '{task.job.name}': {why}")
+            raise UsageError(f"job '{task.cell}': {why}")
 
 
 def _folder(task: Task) -> DataFolder | None:

@@ -27,7 +27,7 @@ class Forecast:
         least = most = 0.0
         for wave in waves([task for task in tasks if task.skip is None]):
             job = wave[0].job
-            known = self.seen_s.get(job.name)
+            known = self.seen_s.get(wave[0].cell)
             counts = job.max_count is not None or job.max_steps is not None
             least += START_GUESS_S + job.min_time_s if known is None else known
             most += START_GUESS_S + (job.max_time_s if counts else job.min_time_s) if known is None else known

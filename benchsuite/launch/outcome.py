@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
-
-import msgspec
 
 from benchsuite.describe.tasks import Task
 from benchsuite.events import Ready
-from benchsuite.host.machine import boot_id, facts_sha256
+from benchsuite.host.machine import facts_sha256
 from benchsuite.isolation import enter
 from benchsuite.launch import process
 from benchsuite.launch.child import Child, Ended
 from benchsuite.launch.worker_events import Seen, Told
+from benchsuite.measurement import Clock, read_clock
 from benchsuite.records import (
-    Anchor,
     BatchSearch,
     Code,
     DataUsed,
@@ -129,6 +126,7 @@ def finished(child: Child, exit: Exit, setting: Setting, telemetry: Telemetry) -
     printed = process.last_lines(child.err)
     status, error = classify(seen, exit, task.job.timeout_s, printed, tenant)
     timeline = Timeline(
+        clock=read_clock(),
         queued_s=setting.queued_s,
         started_s=child.started_s,
         ready_s=seen.ready.at_s if seen.ready else None,
@@ -143,7 +141,9 @@ def finished(child: Child, exit: Exit, setting: Setting, telemetry: Telemetry) -
 
 def not_started(task: Task, attempt: int, status: Status, error: Failure, setting: Setting) -> Result:
     """The result of a task that was skipped, or whose preparation failed."""
-    return _result(task, attempt, status, error, setting, Timeline(queued_s=setting.queued_s), Known(Seen()))
+    return _result(
+        task, attempt, status, error, setting, Timeline(clock=read_clock(), queued_s=setting.queued_s), Known(Seen())
+    )
 
 
 def orphaned(task: Task, attempt: int, seen: Seen, run: Run, start: Attempt | None) -> Result:
@@ -157,12 +157,16 @@ def orphaned(task: Task, attempt: int, seen: Seen, run: Run, start: Attempt | No
     setting = Setting(run.machine, facts_sha256(run.machine), run.code, began_s or 0.0)
     message = f"the run was cut off; {len(seen.slices)} slices were finished"
     error = Failure(kind="interrupted", message=message)
-    timeline = Timeline(queued_s=setting.queued_s, started_s=began_s, ready_s=seen.ready.at_s if seen.ready else None)
+    clock = Clock(
+        host=run.machine.host,
+        boot_id=(start.boot_id if start else None) or "unknown",
+        wall=start.at if start else run.created,
+        monotonic_s=setting.queued_s,
+    )
+    ready_s = seen.ready.at_s if seen.ready else None
+    timeline = Timeline(clock=clock, queued_s=setting.queued_s, started_s=began_s, ready_s=ready_s)
     tenant = Tenant(asked=task.job.tenant, reason="not known: the run was cut off")
-    result = _result(task, attempt, "interrupted", error, setting, timeline, Known(seen, tenant=tenant))
-    boot = (start.boot_id if start else None) or "unknown"
-    then = Anchor(boot_id=boot, wall=start.at if start else run.created, monotonic_s=setting.queued_s)
-    return msgspec.structs.replace(result, anchor=then)
+    return _result(task, attempt, "interrupted", error, setting, timeline, Known(seen, tenant=tenant))
 
 
 def _result(
@@ -180,6 +184,8 @@ def _result(
         profile=task.profile,
         job=task.job.name,
         cell=task.cell,
+        row=task.row,
+        axes=task.axes,
         repeat=task.repeat,
         devices=tuple(g.visible_index for g in task.gpus),
         copy=task.copy,
@@ -203,8 +209,7 @@ def _result(
         batch_search=known.batch_search,
         group=seen.ready.group if seen.ready else None,
         timeline=timeline,
-        anchor=anchor(boot_id()),
-        measurement=Measurement(streams=_streams(seen)),
+        measurement=Measurement(streams=_streams(seen, timeline.clock)),
         telemetry=known.telemetry,
         telemetry_reason=None if known.telemetry else "the task was not watched to its end",
         exit_code=known.exit_code,
@@ -216,18 +221,19 @@ def _made(task: Task, seen: Seen) -> DataUsed | None:
     return DataUsed(name=seen.ready.data, real=False) if seen.ready and task.job.data is None else None
 
 
-def _streams(seen: Seen) -> tuple[Stream, ...]:
-    """One for each process that came to be ready."""
-    return tuple(_stream(told, told.ready, rank) for rank, told in enumerate(seen.ranks) if told.ready)
+def _streams(seen: Seen, clock: Clock) -> tuple[Stream, ...]:
+    """One for each rank that became ready; `clock` is that of the parent."""
+    return tuple(_stream(told, told.ready, rank, clock) for rank, told in enumerate(seen.ranks) if told.ready)
 
 
-def _stream(told: Told, ready: Ready, rank: int) -> Stream:
+def _stream(told: Told, ready: Ready, rank: int, clock: Clock) -> Stream:
     notes = ready.notes
     if told.damaged:
         notes = (*notes, f"{told.damaged} damaged lines in the event file were passed over")
     held = [s.slice for s in told.slices if s.slice.phase == "hold"]
     measured = [s for s in told.slices if s.slice.phase == "measure"]
     return Stream(
+        clock=ready.clock or clock,
         device=ready.device,
         rank=rank,
         unit=ready.unit,
@@ -255,8 +261,3 @@ def _joined(held: Sequence[Slice]) -> tuple[Slice, ...]:
         phase="hold",
     )
     return (whole,)
-
-
-def anchor(boot_id: str) -> Anchor:
-    """This instant on both clocks."""
-    return Anchor(boot_id=boot_id, wall=datetime.now(timezone.utc).isoformat(), monotonic_s=time.monotonic())

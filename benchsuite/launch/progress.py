@@ -76,10 +76,10 @@ class Progress:
         now = time.monotonic()
         if self._wave:
             self._forecast.learn(self._wave[0], now - self._wave[1])
-        self._wave = tasks[0].job.name, now
+        self._wave = tasks[0].cell, now
         if not self._live:
             places = ", ".join(t.device for t in tasks)
-            self._print(f"{escape(tasks[0].job.name)} on {places}: starting")
+            self._print(f"{escape(tasks[0].cell)} on {places}: starting")
 
     def look(self, children: Sequence[Child]) -> None:
         if self._live:
@@ -95,7 +95,7 @@ class Progress:
         if problem:
             self.problems.append(problem)
         style = _STYLES.get(result.status, "red")
-        line = f"[{self.over}/{len(self.tasks)}] {task.job.name} on {task.device}, repeat {task.repeat}"
+        line = f"[{self.over}/{len(self.tasks)}] {task.cell} on {task.device}, repeat {task.repeat}"
         first = one_line(told.strip().splitlines()[0]) if told.strip() else ""
         self._print(f"{escape(one_line(line))}: [{style}]{result.status}[/{style}] {escape(first)}")
         if problem:
@@ -112,9 +112,7 @@ class Progress:
             unit = child.seen.ready.unit if child.seen.ready else "item"
             rate = _rate(child)
             shown = f"{_short(rate)} {one_line(unit)}/s" if rate is not None else ""
-            table.add_row(
-                escape(child.task.job.name), child.task.device, _state(child), shown, _clock(left_s(child, now))
-            )
+            table.add_row(escape(child.task.cell), child.task.device, _state(child), shown, _clock(left_s(child, now)))
         after = self.tasks[self.over + len(children) :]
         begun = [left for c in children if (left := left_s(c, now)) is not None]
         to_begin = [c.task for c in children if left_s(c, now) is None]

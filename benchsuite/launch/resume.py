@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchsuite.describe.changes import differences
+from benchsuite.describe.changes import changes
 from benchsuite.describe.plan import waves
 from benchsuite.describe.tasks import Job, Plan, Task
 from benchsuite.errors import OutputError, ProfileError, UsageError
@@ -78,20 +78,19 @@ def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan
         ProfileError: the profile, or the changes after `--`, are not those that the run was started with.
         UsageError: another machine or other GPUs, or fewer repeats are asked for than are planned.
     """
-    changed = differences(_jobs(before), _jobs(now))
+    changed = changes(_jobs(before), _jobs(now))
     if changed:
         raise ProfileError(f"{at}: the run was started with another profile or other changes: {'; '.join(changed)}")
     if (run.machine.host, run.machine.cpu) != (machine.host, machine.cpu):
         there = f"{run.machine.host} ({run.machine.cpu})"
         raise UsageError(f"{at}: the run was started on another machine, {there}; go on there, or start anew here")
-    repeats_before, repeats_now = (max((t.repeat for t in p.tasks), default=-1) + 1 for p in (before, now))
-    if repeats_now < repeats_before:
-        raise UsageError(f"{at}: --repeat {repeats_now}: the run has {repeats_before} repeats already; give no fewer")
+    if now.repeats < before.repeats:
+        raise UsageError(f"{at}: --repeat {now.repeats}: the run has {before.repeats} repeats already; give no fewer")
     places = [(t.id, tuple(g.uuid for g in t.gpus)) for t in before.tasks]
     if places != [(t.id, tuple(g.uuid for g in t.gpus)) for t in now.tasks][: len(places)]:
         there = ", ".join(run.machine.visible) or "none"
         raise UsageError(f"{at}: the run was started on other GPUs ({there}); make them visible, in that order")
-    return Plan(tasks=(*before.tasks, *now.tasks[len(before.tasks) :]))
+    return Plan(waves=(*before.waves, *now.waves[len(before.waves) :]))
 
 
 def changes_since(run: Run, machine: Machine, code: object) -> list[str]:
@@ -110,8 +109,9 @@ def changes_since(run: Run, machine: Machine, code: object) -> list[str]:
     return found
 
 
-def _jobs(plan: Plan) -> list[Job]:
-    return list({task.job.name: task.job for task in plan.tasks}.values())
+def _jobs(plan: Plan) -> dict[str, Job]:
+    """Cell -> job."""
+    return {task.cell: task.job for task in plan.tasks}
 
 
 def _first(ends: Mapping[int, str]) -> str | None:
@@ -143,11 +143,10 @@ def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
     """
     run = rundir.run()
     again = datetime.now(timezone.utc).isoformat(), " ".join(command)
-    repeats = max((t.repeat for t in left.plan.tasks), default=-1) + 1
     try:
         (rundir.path / "logs").mkdir(exist_ok=True)
         replace(rundir.path / "plan.json", to_json(left.plan, indent=2))
-        resumed = msgspec.structs.replace(run, repeats=repeats, resumed=(*run.resumed, again))
+        resumed = msgspec.structs.replace(run, repeats=left.plan.repeats, resumed=(*run.resumed, again))
         replace(rundir.path / "run.json", to_json(resumed, indent=2))
         return tuple(_mend(rundir, left.plan, run))
     except OSError as error:

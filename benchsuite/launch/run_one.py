@@ -11,7 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
-from benchsuite.describe.tasks import Plan, Task
+from benchsuite.describe.plan import plan_of
+from benchsuite.describe.tasks import Task
 from benchsuite.errors import Interrupted, OutputError
 from benchsuite.files import look
 from benchsuite.isolation.fencing import Isolation
@@ -46,7 +47,7 @@ def run_single(
     progress = Progress(verdict, keep=results.append)
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory(prefix="benchsuite-") as place:
         try:
-            plan = Plan(tasks=(task,))
+            plan = plan_of([task])
             how = Invocation(machine, environ, sys.argv)
             if like:
                 asked = cast(Isolation, like.tenant.isolation or "auto")

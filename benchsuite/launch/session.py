@@ -59,8 +59,8 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         created=datetime.now(timezone.utc).isoformat(),
         command=tuple(how.command),
         profile=profile,
-        repeats=max((t.repeat for t in plan.tasks), default=-1) + 1,
-        machine=how.machine,
+        repeats=plan.repeats,
+        machines=(how.machine,),
         code=setting.code,
     )
     with Interrupt() as interrupt, _means(plan.tasks, setting, how) as means:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from benchsuite.report.milarun import results, summary_files
 from benchsuite.report.read.load import load
-from benchsuite.report.read.summary import Summary, read_summary
+from benchsuite.report.read.summary import Summary
+from benchsuite.report.read.summary_file import read_summary
 from benchsuite.report.stats.summarise import summarise
 
 

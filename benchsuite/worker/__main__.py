@@ -82,9 +82,9 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     module = module_of(task)
     device = open_device("cuda" if task.gpus else "cpu", rank)
     ranks = join(device.name, task.job.timeout_s, pulse_file(assignment.events)) if task.ranks > 1 else None
-    set_precision(task.job.precision, device.name)
+    set_precision(task.job.training.precision, device.name)
     workload = build(module, task, rank)
-    how = How(device.name, task.job.precision, task.job.compile, task.job.channels_last)
+    how = How(device.name, task.job.training.precision, task.job.training.compile, task.job.training.channels_last)
     step = make_step(workload, how, ranks)
     learns = Learning(workload) if workload.modules else None
     precision = check_precision(how, steps_itself=workload.step is not None) if workload.modules else None
@@ -124,7 +124,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         at_s=time.monotonic(),
         stopped_by=stopped_by,
         peak_memory=peak_memory,
-        compiled=read_compiled() if task.job.compile != "none" and step.losses else None,
+        compiled=read_compiled() if task.job.training.compile != "none" and step.losses else None,
     )
     events.write(end)
 

@@ -32,7 +32,7 @@ def main(task_file: str) -> int:
     die_with_parent()
     assignment = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment)
     events = EventWriter(assignment.events)
-    ranks, port = assignment.task.ranks, assignment.task.job.parallel.port
+    ranks, port = assignment.task.ranks, assignment.task.job.training.parallel.port
     Path(pulse_file(assignment.events)).write_bytes(bytes(ranks * PULSE_BYTES))
     problem = _port_in_use(port) if port else None
     if problem is None:

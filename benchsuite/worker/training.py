@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from benchsuite.describe.tasks import Compile, Precision
+from benchsuite.describe.training import Compile, Precision
 
 MIXED: frozenset[Precision] = frozenset({"amp-fp16", "bf16"})
 GRAPHED: frozenset[Compile] = frozenset({"reduce-overhead", "max-autotune"})

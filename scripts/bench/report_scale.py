@@ -28,11 +28,11 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.describe import profile
-from benchsuite.describe.plan import make_plan, waves
+from benchsuite.describe.plan import make_plan, plan_of, waves
 from benchsuite.describe.tasks import Gpu, Job, Plan, Task
 from benchsuite.records import (
     FAILURES,
-    Anchor,
+    Clock,
     Code,
     DataUsed,
     Failure,
@@ -104,10 +104,10 @@ def planned(number_of: int) -> tuple[Plan, Run]:
         command=("benchsuite", "jobs", "standard"),
         profile=chosen.used(),
         repeats=repeats,
-        machine=MACHINE,
+        machines=(MACHINE,),
         code=CODE,
     )
-    return Plan(tasks=plan.tasks[:number_of]), run
+    return plan_of(plan.tasks[:number_of]), run
 
 
 def made_result(task: Task, began_s: float, slices: int, chance: random.Random) -> Result:
@@ -124,7 +124,9 @@ def made_result(task: Task, began_s: float, slices: int, chance: random.Random) 
             host=MACHINE.host,
             profile=task.profile,
             job=job.name,
-            cell=None,
+            cell=task.cell,
+            row=task.row,
+            axes=task.axes,
             repeat=task.repeat,
             devices=devices,
             copy=0,
@@ -153,17 +155,22 @@ def made_result(task: Task, began_s: float, slices: int, chance: random.Random) 
         data=_data(job),
         group=GroupUsed(ranks=task.ranks, backend="nccl", nccl="2.28", port=29500) if task.ranks > 1 else None,
         timeline=Timeline(
+            clock=_clock(ended_s),
             queued_s=0.0,
             started_s=began_s - 15,
             ready_s=began_s - 1,
             go_s=began_s,
             ended_s=ended_s,
         ),
-        anchor=Anchor(boot_id=BOOT, wall=(STARTED + timedelta(seconds=ended_s)).isoformat(), monotonic_s=ended_s),
         measurement=Measurement(streams=streams),
         telemetry=_telemetry(task, began_s, slices // 2, chance),
         exit_code=1 if failed else 0,
     )
+
+
+def _clock(at_s: float) -> Clock:
+    wall = (STARTED + timedelta(seconds=at_s)).isoformat()
+    return Clock(host=MACHINE.host, boot_id=BOOT, wall=wall, monotonic_s=at_s)
 
 
 def _slices(number_of: int, rate: float, chance: random.Random) -> tuple[Slice, ...]:
@@ -191,9 +198,10 @@ def _data(job: Job) -> DataUsed:
 
 
 def _stream(task: Task, rank: int, origin_s: float, slices: tuple[Slice, ...]) -> Stream:
-    precision = task.job.precision
+    precision = task.job.training.precision
     in_force = {"fp32": "fp32", "bf16": "bf16"}.get(precision, "tf32 or fp16")
     return Stream(
+        clock=_clock(origin_s),
         device=task.gpus[rank].uuid if task.gpus else "cpu",
         rank=rank,
         unit="image",
@@ -261,7 +269,7 @@ def make_folder(folder: Path, number_of: int, slices: int) -> int:
         text = to_json(result)
         (folder / name).write_bytes(text)
         total += len(text)
-        about = {"task": task.id, "attempt": 1, "at": result.anchor.wall}
+        about = {"task": task.id, "attempt": 1, "at": result.timeline.clock.wall}
         lines += [
             Attempt(event="start", **about, boot_id=BOOT, pid=number + 2, ticks=number, parent_pid=1, mark=task.id),
             Attempt(event="end", **about, status=result.status, result=name),

@@ -80,9 +80,11 @@ def _job(name: str, runs: Sequence[Run], suite: str | None) -> JobSummary:
     repeats, peaks = _repeats(runs), [run.peak_mib for run in ok]
     return JobSummary(
         name=name,
+        job=name.removesuffix(f".{gpus}"),
+        axes={"gpus": gpus} if gpus else {},
         unit=unit_of(name, suite),
         devices="progression" if gpus else "each" if len(runs[0].visible) == 1 else "all",
-        group_gpus=gpus or 1,
+        per=gpus or 1,
         ranks=gpus or 1,
         n=len(runs),
         fail=fail,

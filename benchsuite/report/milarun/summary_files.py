@@ -61,7 +61,7 @@ def read_file(path: Path) -> Summary | None:
         provenance=f"a summary of milarun 2020, {RULE}",
         planned=False,
         profile=ProfileRef(name=suite) if suite else None,
-        gpus_used=max(max(len(job.gpus), job.group_gpus) for job in jobs),
+        gpus_used=max(max(len(job.gpus), job.per) for job in jobs),
         jobs=tuple(sorted(jobs, key=lambda job: order(job.name))),
     )
 
@@ -118,9 +118,11 @@ def _job(name: str, suite: str | None, group: _Group) -> JobSummary:
     gpus = _progression(name, group)
     return JobSummary(
         name=name,
+        job=name.removesuffix(f".{gpus}"),
+        axes={"gpus": gpus} if gpus else {},
         unit=unit_of(name, suite),
         devices="progression" if gpus else "each",
-        group_gpus=gpus or 1,
+        per=gpus or 1,
         ranks=gpus or 1,
         n=group.n,
         fail=group.failures,

@@ -32,10 +32,10 @@ def draw(source: Source) -> Figure:
     loaded = source.folder()
     rows = [row for row in loaded.rows if row.result and source.task in (None, row.task.id)]
     # Another boot's clock starts elsewhere.
-    boot = rows[0].result.anchor.boot_id if rows and rows[0].result else ""
+    boot = rows[0].result.timeline.clock.boot_id if rows and rows[0].result else ""
     seen: list[tuple[Row, Sampled]] = []
     for row in rows[:_MOST_TASKS]:
-        if row.result and row.result.anchor.boot_id == boot:
+        if row.result and row.result.timeline.clock.boot_id == boot:
             seen += [(row, of) for of in read_samples(loaded.path, row.result)]
     kind = "device" if any(of.about.kind == "device" for _, of in seen) else "tenant"
     seen = [(row, of) for row, of in seen if of.about.kind == kind]

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from benchsuite.describe.tasks import Job, Task
+from benchsuite.describe.tasks import Job, Task, wave_name
 from benchsuite.errors import ResultError
 from benchsuite.records import Result, Run, TaskMachine
 from benchsuite.report.measure.window import Window, task_window
@@ -38,23 +38,14 @@ class Row:
 
     @property
     def job(self) -> str:
-        """The name under which tasks pool: of a progression each number of GPUs is its own, and so is each cell."""
-        name = self.task.job.name
-        if self.task.job.placement.devices == "progression":
-            name = f"{name}.{self.task.ranks}"
-        return f"{name}[{self.task.cell}]" if self.task.cell else name
-
-    @property
-    def group_gpus(self) -> int:
-        """How many GPUs a perf that is per GPU stands for: a progression's, else 1."""
-        return self.task.ranks if self.task.job.placement.devices == "progression" else 1
+        return self.task.row
 
     @property
     def perf(self) -> float | None:
-        """Items/s in the window, per GPU in a progression; None unless ok."""
+        """Items/s in the window over the task's `per`; None unless ok."""
         if self.status != "ok" or self.window is None or self.window.perf is None:
             return None
-        return self.window.perf / self.group_gpus
+        return self.window.perf / self.task.per
 
 
 @dataclass(frozen=True)
@@ -119,7 +110,7 @@ def _compact(tasks: Iterable[Task]) -> list[Task]:
     jobs: dict[str, Job] = {}
     found = []
     for task in tasks:
-        job = jobs.setdefault(task.job.name, task.job)
+        job = jobs.setdefault(task.cell, task.job)
         found.append(msgspec.structs.replace(task, job=job) if job == task.job else task)
     return found
 
@@ -223,9 +214,11 @@ def _found_rows(found: _Found) -> list[Row]:
         in_order = [of_task[attempt] for attempt in sorted(of_task)]
         row = next((row for row in in_order if row.status != "interrupted"), in_order[-1])
         if nth:
-            row = replace(row, task=msgspec.structs.replace(row.task, repeat=row.task.repeat + nth * repeats))
+            repeat = row.task.repeat + nth * repeats
+            wave = wave_name(row.task.row, repeat)
+            row = replace(row, task=msgspec.structs.replace(row.task, repeat=repeat, wave=wave))
         rows.append(row)
-    return sorted(rows, key=lambda row: (row.task.job.name, row.task.ranks, row.task.repeat))
+    return sorted(rows, key=lambda row: (row.task.cell, row.task.ranks, row.task.repeat))
 
 
 def _row(file: Path, result: Result) -> Row:

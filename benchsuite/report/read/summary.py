@@ -1,25 +1,22 @@
-"""The kept summary: what every report, comparison and baseline reads. Schema 1.
+"""The kept summary: what every report, comparison and baseline reads.
 
-A results folder becomes one (`summarise`); a published baseline is one too, and may then lack tasks and repeats.
-Rates are in items/s; `perf` of a progression is per GPU of its group.
+A run folder becomes one (`stats.summarise`). A published baseline is one too, and may then lack tasks and repeats.
+Rates are in items/s, divided by `per` of their row.
 """
 
 from __future__ import annotations
 
-import errno
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from benchsuite.errors import OutputError, ResultError, one_line
+from msgspec import Meta
+
 from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.report.measure.intervals import Interval
-from benchsuite.rundir import read_record
-from benchsuite.schema import SCHEMA, Record, to_json
-from benchsuite.writing import write_new
+from benchsuite.schema import SCHEMA, Record
 
 
 class ProfileRef(Record, frozen=True, kw_only=True):
-    """Which profile a run used, without its text; null where no run.json tells."""
+    """Which profile a run used, without its text; null where no run.json says."""
 
     name: str
     sha256: str | None = None
@@ -29,51 +26,55 @@ class ProfileRef(Record, frozen=True, kw_only=True):
 
 
 class Use(Record, frozen=True, kw_only=True):
-    """How GPUs, memory and CPUs were used in the measured part; null is what nothing tells.
+    """How GPUs, memory and CPUs were used in the measured part; null where nothing recorded it.
 
-    Of a task the mean over its GPUs, of a job the mean over its ok `tasks` that tell. The percentages are of time
-    (`gpu_percent`: any kernel ran) or of what the chip can do (`sm_percent`, `tensor_percent`), by NVML and its GPM.
-    `power_w` is of one GPU, by its energy counter where it has one. `items_per_joule` is throughput over the power of
-    all GPUs together by that counter: the window's rate, the measured part's power. `device_reserved_bytes` is the peak
-    of one GPU (the largest), `host_rss_bytes` that of a task, its ranks added up. `clock_events`: share of the watched
-    `watched_s` seconds (over GPUs) under each reason why clocks were not at their highest; null where nobody watched.
-    `cpu_waiting`, `cpu_throttled`: share of the task's time in which some of its processes waited for a CPU (PSI), and
-    in which the run's CPU quota held them back. `cpu_stolen`: of the time in which the task's processors had work, the
-    share in which a hypervisor did not let them run (steal).
+    A task's figure is the mean over its GPUs, a job's the mean over its ok tasks that have one.
     """
 
-    tasks: int = 1
-    gpu_percent: float | None = None
-    sm_percent: float | None = None
-    tensor_percent: float | None = None
+    tasks: Annotated[int, Meta(description="ok tasks with such figures")] = 1
+    gpu_percent: Annotated[float | None, Meta(description="time in which any kernel ran (NVML)")] = None
+    sm_percent: Annotated[float | None, Meta(description="mean share of SMs that were busy (GPM)")] = None
+    tensor_percent: Annotated[float | None, Meta(description="use of all tensor pipes (GPM)")] = None
     sm_clock_mhz: float | None = None
     temperature_c: float | None = None
     pcie_tx_mib_s: float | None = None
     pcie_rx_mib_s: float | None = None
-    power_w: float | None = None
+    power_w: Annotated[float | None, Meta(description="of one GPU, by its energy counter where it has one")] = None
     power_limit_w: float | None = None
-    items_per_joule: float | None = None
-    device_reserved_bytes: int | None = None
-    host_rss_bytes: int | None = None
-    clock_events: dict[str, float] | None = None
-    watched_s: float | None = None
-    cpu_waiting: float | None = None
-    cpu_throttled: float | None = None
-    cpu_stolen: float | None = None
+    items_per_joule: Annotated[
+        float | None, Meta(description="throughput in the window over the power of all GPUs in the measured part")
+    ] = None
+    device_reserved_bytes: Annotated[int | None, Meta(description="peak of one GPU, the largest")] = None
+    host_rss_bytes: Annotated[int | None, Meta(description="peak of a task, its ranks added up")] = None
+    clock_events: Annotated[
+        dict[str, float] | None,
+        Meta(description="share of `watched_s` under each reason why clocks were not at their highest"),
+    ] = None
+    watched_s: Annotated[float | None, Meta(description="seconds that were sampled, added up over GPUs")] = None
+    cpu_waiting: Annotated[
+        float | None, Meta(description="share of the time in which a process of the task waited for a CPU (PSI)")
+    ] = None
+    cpu_throttled: Annotated[
+        float | None, Meta(description="share of the time in which the run's CPU quota held processes back")
+    ] = None
+    cpu_stolen: Annotated[
+        float | None,
+        Meta(description="share of its processors' time with work that a hypervisor withheld (steal)"),
+    ] = None
 
 
 class StdParts(Record, frozen=True, kw_only=True):
-    """What std% is made of, each relative to the mean of the tasks concerned; null where there is one GPU or repeat.
+    """The parts of std%, relative to the mean of the tasks concerned; null with one GPU or one repeat.
 
-    `gpus` is the population standard deviation of the GPUs' means, `repeats` that of the repeats' means, `rest` that of
-    what both leave; their squares add up to that of the whole. They rest on the `complete` repeats in which every GPU
-    (or copy) that was ever ok is.
+    Their squares add up to the square of the whole.
     """
 
-    gpus: float | None = None
-    repeats: float | None = None
-    rest: float | None = None
-    complete: int = 0
+    gpus: Annotated[float | None, Meta(description="population standard deviation of the GPUs' means")] = None
+    repeats: Annotated[float | None, Meta(description="population standard deviation of the repeats' means")] = None
+    rest: Annotated[float | None, Meta(description="standard deviation of what both leave")] = None
+    complete: Annotated[
+        int, Meta(description="repeats behind the parts: those in which each GPU (or copy) that was ever ok is ok")
+    ] = 0
 
 
 class TaskGpu(Record, frozen=True, kw_only=True):
@@ -84,209 +85,170 @@ class TaskGpu(Record, frozen=True, kw_only=True):
 
 
 class TaskSummary(Record, frozen=True, kw_only=True):
-    """One planned task. `status`: a result's, "insufficient", "not run" or "running"; `reason` why it is not ok.
-
-    `slices`, `items` and `seconds` are of its window; `file` is the result's name. `workload` is the SHA-256 of what
-    is trained: model, parameters, precision, compilation, data; null where another program does not tell. `spread`,
-    `drift` (of the rate, per 10 s; both with the half width of their 95 % intervals), `settled_s` (since go; 0: from
-    the first slice) and `change` are those of `steadiness.Steadiness`, and `unsteady` says what makes the window not
-    steady. `perf_unthrottled`: over the slices of the window without thermal or hardware slow-down, null where nothing
-    was slowed or `unthrottled_reason` says why.
-    """
+    """One planned task."""
 
     id: str
     host: str | None = None
     repeat: int
-    cell: str | None = None
     copy: int = 0
     attempt: int | None = None
     device: str
-    status: str
-    reason: str | None = None
-    workload: str | None = None
-    perf: float | None = None
-    slices: int = 0
-    dropped: int = 0
-    items: int = 0
-    seconds: float = 0.0
-    spread: float | None = None
-    spread_half: float | None = None
-    drift: float | None = None
-    drift_half: float | None = None
-    settled_s: float | None = None
-    change: float | None = None
+    status: Annotated[str, Meta(description="a result's, `insufficient`, `not run` or `running`")]
+    reason: Annotated[str | None, Meta(description="why the task is not ok")] = None
+    workload: Annotated[
+        str | None, Meta(description="SHA-256 of what is trained; null where another program does not record it")
+    ] = None
+    perf: Annotated[float | None, Meta(description="items/s in the window")] = None
+    slices: Annotated[int, Meta(description="slices of the window")] = 0
+    dropped: Annotated[int, Meta(description="slices behind the window that are left out")] = 0
+    items: Annotated[int, Meta(description="items in the window")] = 0
+    seconds: Annotated[float, Meta(description="length of the window")] = 0.0
+    spread: Annotated[float | None, Meta(description="standard deviation of the slices' rates over their mean")] = None
+    spread_half: Annotated[float | None, Meta(description="half width of its 95 % interval")] = None
+    drift: Annotated[float | None, Meta(description="relative change of the rate per 10 s")] = None
+    drift_half: Annotated[float | None, Meta(description="half width of its 95 % interval")] = None
+    settled_s: Annotated[
+        float | None, Meta(description="seconds since go at which the rate settled; 0: from the first slice")
+    ] = None
+    change: Annotated[float | None, Meta(description="relative change of the rate at `settled_s`")] = None
     steady: bool | None = None
-    unsteady: tuple[str, ...] = ()
-    perf_unthrottled: float | None = None
-    unthrottled_reason: str | None = None
+    unsteady: Annotated[tuple[str, ...], Meta(description="what makes the window not steady")] = ()
+    perf_unthrottled: Annotated[
+        float | None,
+        Meta(description="perf over the window's slices without thermal or hardware slow-down; null: none was slowed"),
+    ] = None
+    unthrottled_reason: Annotated[str | None, Meta(description="why there is no such figure")] = None
     gpus: tuple[TaskGpu, ...] = ()
     use: Use | None = None
-    file: str | None = None
+    file: Annotated[str | None, Meta(description="name of the result's file")] = None
 
 
 class Repeat(Record, frozen=True, kw_only=True):
-    """A job in one repeat: planned tasks, those ok, and the mean of their perfs."""
+    """A job in one repeat."""
 
     repeat: int
-    tasks: int
-    ok: int
-    perf: float | None = None
+    tasks: Annotated[int, Meta(description="planned tasks")]
+    ok: Annotated[int, Meta(description="tasks with a figure")]
+    perf: Annotated[float | None, Meta(description="mean of their perfs")] = None
 
 
 class GpuSummary(Record, frozen=True, kw_only=True):
-    """A job on one GPU, where another program published that and no tasks. `n` samples; `std` is relative to `perf`."""
+    """A job on one GPU, where another program published that and no tasks."""
 
     gpu: str
-    n: int
+    n: Annotated[int, Meta(description="samples")]
     perf: float | None = None
-    std: float | None = None
+    std: Annotated[float | None, Meta(description="relative to `perf`")] = None
     min: float | None = None
     max: float | None = None
 
 
 class JobSummary(Record, frozen=True, kw_only=True):
-    """One job (one cell, one number of GPUs).
+    """One row of the report: a job, or of an unrolled job one combination of axes."""
 
-    `n` counts planned tasks and `fail` those that ended otherwise than ok, or, `not_run` of them, never ended. While
-    the run is in progress the latter are `to_run` instead, and no failures.
-    `std` is relative to `perf`, null for one task or a perf of 0. `min`, `max` are of tasks. `slices` and `seconds`
-    are what perf rests on, over all tasks; `unsteady` counts ok tasks whose window is not steady. `group_gpus`: perf
-    is per GPU of a group of so many. `unit_factor` converts the rates of an older baseline to today's unit;
-    `excluded` says why the job cannot be compared at all. `batch_size` is the one found for a job that asks for `auto`.
-    Of a group of `ranks`: `batch_each` is the batch of one, `backend` the library by which they talk.
-    `peak_memory_bytes` is a device's, the largest of all tasks; `gpus` only where no tasks are kept.
-    `perf_unthrottled`: as perf, of each task that was slowed by heat or hardware only the slices without; null where
-    none was slowed, or where one has no such figure.
-    `settings` is what was asked, by field, `data_used` what its tasks read: they say how two runs differ. `unlike`: how
-    tasks differ from the first in what they train, old -> new, so that the figures are of unlike work.
-    """
-
-    name: str
-    unit: str | None = None
-    devices: str = "each"
-    group_gpus: int = 1
-    n: int
-    fail: int
-    not_run: int = 0
-    to_run: int = 0
-    perf: float | None = None
-    std: float | None = None
+    name: Annotated[str, Meta(description="the name under which rates pool; weights and comparisons go by it")]
+    job: Annotated[str, Meta(description="key of the profile's entry")]
+    axes: Annotated[dict[str, Any], Meta(description="axis of the unrolled job -> value of this row")] = {}
+    per: Annotated[int, Meta(gt=0, description="what rates are divided by: GPUs or ranks of a progression's group")] = 1
+    unit: Annotated[str | None, Meta(description="what an item is")] = None
+    devices: Annotated[str, Meta(description="the placement's `devices`")] = "each"
+    n: Annotated[int, Meta(description="planned tasks")]
+    fail: Annotated[int, Meta(description="tasks that are not ok, without `to_run`")]
+    not_run: Annotated[int, Meta(description="of `fail`, tasks that never ended")] = 0
+    to_run: Annotated[int, Meta(description="tasks that a run in progress has yet to end")] = 0
+    perf: Annotated[float | None, Meta(description="items/s in the window, mean over tasks")] = None
+    std: Annotated[
+        float | None,
+        Meta(description="population standard deviation over tasks, relative to `perf`; null: one task, or perf 0"),
+    ] = None
     std_parts: StdParts | None = None
-    perf_adj: float
-    min: float | None = None
-    max: float | None = None
-    interval: Interval | None = None
-    slices: int = 0
-    seconds: float = 0.0
-    unsteady: int = 0
-    perf_unthrottled: float | None = None
+    perf_adj: Annotated[float, Meta(description="perf x (1 - std) x (1 - fail/n)")]
+    min: Annotated[float | None, Meta(description="lowest perf of a task")] = None
+    max: Annotated[float | None, Meta(description="highest perf of a task")] = None
+    interval: Annotated[Interval | None, Meta(description="95 % interval of perf over repeats")] = None
+    slices: Annotated[int, Meta(description="slices behind perf, over all tasks")] = 0
+    seconds: Annotated[float, Meta(description="seconds behind perf, over all tasks")] = 0.0
+    unsteady: Annotated[int, Meta(description="ok tasks whose window is not steady")] = 0
+    perf_unthrottled: Annotated[
+        float | None, Meta(description="perf with the slices that heat or hardware slowed left out; null: none was")
+    ] = None
     use: Use | None = None
-    workload: str | None = None
-    unlike: tuple[str, ...] = ()
-    settings: dict[str, Any] = {}
-    data_used: tuple[DataUsed, ...] = ()
-    batch_size: int | None = None
-    ranks: int = 1
-    batch_each: int | None = None
-    backend: str | None = None
-    peak_memory_bytes: int | None = None
-    gpus: tuple[GpuSummary, ...] = ()
-    unit_factor: float | None = None
-    excluded: str | None = None
+    workload: Annotated[str | None, Meta(description="SHA-256 of what is trained")] = None
+    unlike: Annotated[
+        tuple[str, ...], Meta(description="how tasks differ in what they train, old -> new; then perf means nothing")
+    ] = ()
+    settings: Annotated[dict[str, Any], Meta(description="what was asked, by field")] = {}
+    data_used: Annotated[tuple[DataUsed, ...], Meta(description="what the tasks read")] = ()
+    batch_size: Annotated[int | None, Meta(description="the size found for a job that asks for `auto`")] = None
+    ranks: Annotated[int, Meta(description="processes that train one model together")] = 1
+    batch_each: Annotated[int | None, Meta(description="batch size of one rank")] = None
+    backend: Annotated[str | None, Meta(description="library by which ranks communicate")] = None
+    peak_memory_bytes: Annotated[int | None, Meta(description="of a device, the largest of all tasks")] = None
+    gpus: Annotated[tuple[GpuSummary, ...], Meta(description="only where no tasks are kept")] = ()
+    unit_factor: Annotated[
+        float | None, Meta(description="what an older baseline's rates are multiplied by to be in today's unit")
+    ] = None
+    excluded: Annotated[str | None, Meta(description="why the job cannot be compared at all")] = None
     repeats: tuple[Repeat, ...] = ()
     tasks: tuple[TaskSummary, ...] = ()
 
     @property
     def ended(self) -> int:
-        """The tasks that `fail` is out of: all planned ones, but for those that a run in progress has yet to end."""
+        """The tasks that `fail` is out of: all planned ones, less those that a run in progress has yet to end."""
         return self.n - self.to_run
 
 
 class RerunSummary(Record, frozen=True, kw_only=True):
-    """A rerun beside its original, `of` being the original's file name; never part of n, perf or score."""
+    """A rerun beside its original; never part of n, perf or score."""
 
     task: TaskSummary
-    of: str
+    of: Annotated[str, Meta(description="file name of the original result")]
     original_perf: float | None = None
     changes: tuple[str, ...] = ()
 
 
 class BadFile(Record, frozen=True, kw_only=True):
+    """A file that cannot be used, and why."""
+
     file: str
     reason: str
 
 
 class Summary(Record, frozen=True, kw_only=True):
-    """All jobs of a run, and what stands beside their score.
-
-    `planned`: n counts planned tasks; else only the results that were found. `isolation` and `data`: each setting that
-    was in force, with its number of tasks. `overlap`: the least share of any task's window in which all others of its
-    wave (a job in one repeat) trained too; null where no wave has two. `in_progress`: made while the run went on.
-    `origin`: the other program whose files were read, where items are still counted as that program did.
-    """
+    """All jobs of a run, and what stands beside their score."""
 
     schema: int = SCHEMA
     kind: Literal["summary"] = "summary"
-    source: str
-    origin: str | None = None
+    source: Annotated[str, Meta(description="name of the folder or publication")]
+    origin: Annotated[str | None, Meta(description="the other program whose files were read, in its own unit")] = None
     created: str | None = None
-    provenance: str | None = None
-    planned: bool = True
-    in_progress: bool = False
+    provenance: Annotated[str | None, Meta(description="where a baseline's figures come from")] = None
+    planned: Annotated[bool, Meta(description="n counts planned tasks; false: only the results that were found")] = True
+    in_progress: Annotated[bool, Meta(description="made while the run went on")] = False
     profile: ProfileRef | None = None
-    machine: Machine | None = None
+    machines: Annotated[tuple[Machine, ...], Meta(description="empty where no run.json says")] = ()
     code: tuple[Code, ...] = ()
     gpus_used: int = 0
-    isolation: dict[str, int] = {}
-    data: dict[str, int] = {}
-    overlap: float | None = None
+    isolation: Annotated[dict[str, int], Meta(description="fence in force -> number of tasks")] = {}
+    data: Annotated[dict[str, int], Meta(description="data read -> number of tasks")] = {}
+    overlap: Annotated[
+        float | None,
+        Meta(description="least share of a task's window in which its whole wave trained; null: no wave has two tasks"),
+    ] = None
     jobs: tuple[JobSummary, ...]
     reruns: tuple[RerunSummary, ...] = ()
     bad_files: tuple[BadFile, ...] = ()
 
     @property
+    def machine(self) -> Machine | None:
+        return self.machines[0] if self.machines else None
+
+    @property
     def gpus_present(self) -> int | None:
-        """How many GPUs the machine has; None where no run.json tells."""
-        return len(self.machine.gpus) if self.machine else None
+        """How many GPUs the machines have; None where no run.json says."""
+        return sum(len(machine.gpus) for machine in self.machines) if self.machines else None
 
     @property
     def any_ok(self) -> bool:
         """Whether any task, or a rerun, has a throughput."""
         return any(job.perf is not None for job in self.jobs) or any(r.task.status == "ok" for r in self.reruns)
-
-
-def read_summary(path: Path) -> Summary:
-    """Raises ResultError: unreadable, not a summary, or with figures that cannot be."""
-    summary = read_record(path, Summary)
-    for job in summary.jobs:
-        if reason := _impossible(job):
-            raise ResultError(f"{path}: job '{one_line(job.name)}': {reason}; name a summary as it was written")
-    return summary
-
-
-def _impossible(job: JobSummary) -> str | None:
-    """What no run can have measured."""
-    if not 0 <= job.fail <= job.n or not 0 <= job.to_run <= job.n:
-        return f"fail {job.fail} and to_run {job.to_run} of n {job.n}"
-    if job.perf is not None and job.perf < 0:
-        return f"perf {job.perf:g} is below 0"
-    if not 0 <= job.perf_adj <= (job.perf or 0.0) * (1 + 1e-9):
-        return f"perf_adj {job.perf_adj:g} does not lie between 0 and perf"
-    if job.unit_factor is not None and job.unit_factor <= 0:
-        return f"unit_factor {job.unit_factor:g} is not above 0"
-    return None
-
-
-def write_summary(path: Path, summary: Summary) -> None:
-    """Write a summary to a new file.
-
-    Raises:
-        OutputError: the file exists already, or cannot be written.
-    """
-    try:
-        write_new(path, to_json(summary, indent=2))
-    except FileExistsError:
-        raise OutputError(f"{path}: exists already; name another file with -o") from None
-    except OSError as error:
-        why = "no such folder" if error.errno == errno.ENOENT else (error.strerror or str(error)).lower()
-        raise OutputError(f"{path}: cannot be written: {why}; name another file with -o") from None

@@ -5,22 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from benchsuite.describe.tasks import Job, recorded_environ
 from benchsuite.records import DataUsed, Result
 from benchsuite.report.read.load import Row
 
 # Of a data set's bytes in the page cache: up to this share it is called cold, from the other on warm.
 COLD, WARM = 0.05, 0.95
-# `name` is the job's own; the others change nothing that is measured, or may hold what a summary must not spread.
-_LEFT_OUT = ("name", "tags", "loss_band", "prepare", "env")
-
-# The fields that say what a job trains: where one differs, something else is measured.
-TRAINED = ("model", "entry", "params", "precision", "compile", "channels_last", "data", "page_cache")
-
 Span: TypeAlias = "tuple[float, float]"
 
 
@@ -61,11 +54,11 @@ def overlap(rows: Iterable[Row]) -> float | None:
 
     Tasks that took no step are left out: they are failures, and counted as such.
     """
-    waves: dict[tuple[str, int, str], list[tuple[Row, Span]]] = defaultdict(list)
+    waves: dict[tuple[str, str], list[tuple[Row, Span]]] = defaultdict(list)
     for row in rows:
         trained = row.result and _trained(row.result)
         if row.result and trained:
-            waves[row.job, row.task.repeat, row.result.anchor.boot_id].append((row, trained))
+            waves[row.task.wave, row.result.timeline.clock.boot_id].append((row, trained))
     shares = []
     for wave in waves.values():
         for row, _ in wave:
@@ -90,18 +83,6 @@ def _trained(result: Result) -> Span | None:
         return None
     starts = [stream.origin_s + stream.slices[0].start_s for stream in streams]
     return max(starts), min(stream.origin_s + stream.slices[-1].end_s for stream in streams)
-
-
-def settings(job: Job, row: Row) -> dict[str, Any]:
-    """What was asked of a job, every parameter with its value; of the environment only what may change a measurement.
-
-    Args:
-        job: the job as its profile has it.
-        row: a task of it.
-    """
-    asked: dict[str, Any] = msgspec.to_builtins(job)
-    kept = {name: value for name, value in asked.items() if name not in _LEFT_OUT}
-    return {**kept, "environ": recorded_environ(row.task.environ)}
 
 
 def data_used(rows: Iterable[Row]) -> tuple[DataUsed, ...]:

@@ -158,7 +158,7 @@ def _job_table(summary: Summary, score: Score, width: int) -> tuple[RenderableTy
 
 
 def _job_cells(job: JobSummary, score: Score) -> list[str]:
-    per_gpu = " each" if job.group_gpus > 1 else ""
+    per_gpu = " each" if job.per > 1 else ""
     return [
         job.name,
         str(job.n),

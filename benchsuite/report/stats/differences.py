@@ -10,10 +10,12 @@ from typing import Any
 
 import msgspec
 
+from benchsuite.describe import work
+from benchsuite.describe.changes import flat
 from benchsuite.describe.tasks import Gpu
 from benchsuite.records import DataUsed, Machine
 from benchsuite.report.read.summary import JobSummary, Summary
-from benchsuite.report.read.workload import TRAINED, cache_state
+from benchsuite.report.read.workload import cache_state
 
 _NONE = "none"
 # The launcher's own, of each task another: which GPUs a run had is told with its machine.
@@ -60,8 +62,8 @@ def workload_fields(job: JobSummary, base: JobSummary) -> tuple[str, ...]:
 
 def trained_changes(settings: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
     """The fields, old -> new, in which two jobs' settings say that they train different things."""
-    here, there = ({f: s[f] for f in TRAINED if f in s} for s in (settings, base))
-    return tuple(f"{what} {old} -> {new}" for what, old, new in _unequal(_flat(here), _flat(there)))
+    here, there = (_in_words(work.work(side)) for side in (settings, base))
+    return tuple(f"{what} {old} -> {new}" for what, old, new in _unequal(here, there))
 
 
 # A side that tells nothing of a group is named once, not line by line.
@@ -99,11 +101,13 @@ def _one_sided(what: str, *sides: Mapping[str, str]) -> bool:
 
 def _run_facts(summary: Summary) -> Iterator[tuple[str, str]]:
     """What stands for a whole run, in words; without those that are not known."""
-    if summary.machine:
-        yield from _machine_facts(summary.machine)
-    elif hosts := sorted({task.host for job in summary.jobs for task in job.tasks if task.host}):
+    for number, machine in enumerate(summary.machines, 1):
+        which = f" of machine {number}" if number > 1 else ""
+        yield from ((f"{what}{which}", fact) for what, fact in _machine_facts(machine))
+    hosts = sorted({task.host for job in summary.jobs for task in job.tasks if task.host})
+    if hosts and not summary.machines:
         yield "host", ", ".join(hosts)
-    if summary.machine or summary.gpus_used:
+    if summary.machines or summary.gpus_used:
         yield "GPUs used", str(summary.gpus_used)
     if summary.code:
         yield "benchsuite", _joined(code.version for code in summary.code)
@@ -153,7 +157,7 @@ def _of_jobs(common: Iterable[tuple[JobSummary, JobSummary]]) -> Iterator[Differ
         for difference in _unequal(dict(_job_facts(job)), dict(_job_facts(base)), both=True):
             alike[difference].append(job.name)
         if job.settings and base.settings:
-            for difference in _unequal(_flat(job.settings), _flat(base.settings)):
+            for difference in _unequal(_in_words(flat(job.settings)), _in_words(flat(base.settings))):
                 if difference[0] != _PLACE:
                     alike[difference].append(job.name)
     yield from (Difference(*difference, jobs=tuple(jobs)) for difference, jobs in alike.items())
@@ -184,15 +188,8 @@ def _unequal(here: Mapping[str, str], base: Mapping[str, str], both: bool = Fals
             yield what, old or _NONE, new or _NONE
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested settings as dotted name -> value in words."""
-    found: dict[str, str] = {}
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = _value(value)
-    return found
+def _in_words(fields: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _value(value) for name, value in fields.items()}
 
 
 def _value(value: object) -> str:

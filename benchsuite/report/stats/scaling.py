@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchsuite.describe.tasks import cell_name
 from benchsuite.report.measure.intervals import Interval, log_interval
 from benchsuite.report.read.summary import JobSummary, Summary
 
@@ -38,22 +39,23 @@ def curves(summary: Summary) -> list[Curve]:
     """The curve of each progression of a summary."""
     by_job: dict[str, list[JobSummary]] = defaultdict(list)
     for job in summary.jobs:
-        if job.devices == "progression":
-            by_job[job.name.removesuffix(f".{job.group_gpus}")].append(job)
-    return [_curve(name, sorted(jobs, key=lambda job: job.group_gpus)) for name, jobs in by_job.items()]
+        if axis := next((axis for axis in ("gpus", "ranks") if axis in job.axes), None):
+            others = {name: value for name, value in job.axes.items() if name != axis}
+            by_job[cell_name(job.job, others)].append(job)
+    return [_curve(name, sorted(jobs, key=lambda job: job.per)) for name, jobs in by_job.items()]
 
 
 def _curve(name: str, jobs: Sequence[JobSummary]) -> Curve:
-    single = next((job for job in jobs if job.group_gpus == 1), None)
+    single = next((job for job in jobs if job.per == 1), None)
     unit = next((job.unit for job in jobs if job.unit), "item")
     return Curve(name, unit, tuple(_point(job, single) for job in jobs))
 
 
 def _point(job: JobSummary, single: JobSummary | None) -> Point:
-    total = None if job.perf is None else job.perf * job.group_gpus
+    total = None if job.perf is None else job.perf * job.per
     if single is None or not single.perf or job.perf is None:
-        return Point(job.group_gpus, total, job.perf)
+        return Point(job.per, total, job.perf)
     alone = {repeat.repeat: repeat.perf for repeat in single.repeats}
     ratios = [r.perf / base for r in job.repeats if r.perf is not None and (base := alone.get(r.repeat))]
     interval = log_interval(ratios) if job is not single else None
-    return Point(job.group_gpus, total, job.perf, job.perf / single.perf, interval)
+    return Point(job.per, total, job.perf, job.perf / single.perf, interval)

@@ -126,7 +126,7 @@ def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | No
     failure factor; a plain sum would lose its throughput and pay the factor too. std is over repeats, since the
     scatter between GPUs is evened out in their sum.
     """
-    totals = [r.perf * r.tasks * job.group_gpus for r in job.repeats if r.perf is not None]
+    totals = [r.perf * r.tasks * job.per for r in job.repeats if r.perf is not None]
     if not totals:
         return None
     std = relative_std(totals) if penalized else None

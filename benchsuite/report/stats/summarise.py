@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import statistics
 from collections import defaultdict
@@ -13,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from benchsuite.describe.tasks import Job
+from benchsuite.describe import work
+from benchsuite.describe.tasks import Job, recorded_environ
 from benchsuite.records import Code, Result
 from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
 from benchsuite.report.measure.window import Window
@@ -29,7 +28,7 @@ from benchsuite.report.read.summary import (
     TaskSummary,
     Use,
 )
-from benchsuite.report.read.workload import TRAINED, data, data_used, fence, overlap, settings, tally, unit
+from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
 from benchsuite.report.show.format import percent
 from benchsuite.report.stats.differences import trained_changes
 from benchsuite.report.stats.throttling import job_unthrottled, unthrottled
@@ -42,17 +41,17 @@ def summarise(loaded: Loaded) -> Summary:
     """All that a report needs of a results folder; jobs in the plan's order."""
     by_job: dict[str, list[Row]] = defaultdict(list)
     for row in loaded.rows:
-        by_job[row.job].append(row)
+        by_job[row.task.row].append(row)
     every = [row.result for row in loaded.rows if row.result] or [row.result for row in loaded.reruns if row.result]
     measured = [result for result in every if result.measurement.streams]
-    wall = min((result.anchor.wall for result in every), default=None)
+    wall = min((result.timeline.clock.wall for result in every), default=None)
     return Summary(
         source=loaded.path.resolve().name,
         created=loaded.run.created if loaded.run else wall,
         planned=loaded.planned,
         in_progress=loaded.in_progress,
         profile=_profile(loaded, every),
-        machine=loaded.run.machine if loaded.run else None,
+        machines=loaded.run.machines if loaded.run else (),
         code=_codes(loaded, every),
         gpus_used=len({gpu.uuid for row in loaded.rows for gpu in row.task.gpus}),
         isolation=tally(fence(result) for result in measured or every),
@@ -79,9 +78,11 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
     tasks = tuple(_task(row) for row in rows)
     return JobSummary(
         name=name,
+        job=rows[0].task.job.name,
+        axes=rows[0].task.axes,
+        per=rows[0].task.per,
         unit=next((found for row in ok or rows if row.result and (found := unit(row.result))), None),
         devices=rows[0].task.job.placement.devices,
-        group_gpus=rows[0].group_gpus,
         n=len(rows),
         fail=fail,
         not_run=still_open - to_run,
@@ -100,7 +101,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         use=job_use(rows, [task.use for task in tasks]),
         workload=tasks[0].workload,
         unlike=_unlike(rows, tasks),
-        settings=settings(_asked(rows[0]), rows[0]),
+        settings=_settings(rows[0]),
         data_used=data_used(rows),
         batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
         **_group(rows),
@@ -114,7 +115,7 @@ def _unlike(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> tuple[str, ...
     found: dict[str, None] = {}
     for row, task in zip(rows, tasks, strict=True):
         if task.workload != tasks[0].workload:
-            found |= dict.fromkeys(trained_changes(settings(_asked(row), row), settings(_asked(rows[0]), rows[0])))
+            found |= dict.fromkeys(trained_changes(_settings(row), _settings(rows[0])))
     return tuple(found)
 
 
@@ -147,13 +148,12 @@ def _task(row: Row) -> TaskSummary:
         id=row.task.id,
         host=row.result.identity.host if row.result else None,
         repeat=row.task.repeat,
-        cell=row.task.cell,
         copy=row.task.copy,
         attempt=row.result.identity.attempt if row.result else None,
         device=row.task.device,
         status=row.status,
         reason=row.reason,
-        workload=workload(_asked(row)),
+        workload=work.workload(work.settings(_asked(row))),
         perf=row.perf,
         slices=window.slices if window else 0,
         dropped=window.dropped if window else 0,
@@ -192,11 +192,9 @@ def _asked(row: Row) -> Job:
     return job
 
 
-def workload(job: Job) -> str:
-    """SHA-256 of what a job trains, as canonical JSON: equal where, and only where, throughputs may be compared."""
-    what = {field: getattr(job, field) for field in TRAINED}
-    text = json.dumps(msgspec.to_builtins(what), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _settings(row: Row) -> dict[str, Any]:
+    """What was asked of a task's job; of the environment only what can change a measurement."""
+    return {**work.settings(_asked(row)), "environ": recorded_environ(row.task.environ)}
 
 
 def _reruns(loaded: Loaded) -> tuple[RerunSummary, ...]:

@@ -82,7 +82,7 @@ def unthrottled(row: Row) -> tuple[float | None, str | None]:
             rates.append(sum(s.items for s in clean) / seconds if seconds else 0.0)
     if least_s < MIN_WINDOW_S - TOLERANCE_S:
         return None, f"only {least_s:.1f} s of its window are without, and {MIN_WINDOW_S:.0f} s are needed"
-    return math.fsum(rates) / row.group_gpus, None
+    return math.fsum(rates) / row.task.per, None
 
 
 def job_unthrottled(rows: Sequence[Row], without: Iterable[tuple[float | None, str | None]]) -> float | None:

@@ -1,7 +1,7 @@
 """Do the files of a run belong together, and is it a run that a tender could demand? Findings, each with its remedy.
 
-`check` puts the findings together: `sealed` (the manifest), `planned` (profile, plan, attempts), `kept` (each result by
-itself and beside the others), and `demands`.
+`check` puts the findings together: `manifest`, `plan` (profile, plan, attempts), `results` (each by itself and beside
+the others), `events`, and `demands`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from benchsuite.records import OVERLAPS, Code, Run
+from benchsuite import files
+from benchsuite.describe.profile import load
+from benchsuite.records import Code, Run
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.load import OPEN
 from benchsuite.report.read.workload import overlap_words
@@ -17,14 +19,10 @@ from benchsuite.report.verify.evidence import Evidence
 MIN_OVERLAP = 0.9
 
 
-def findings(evidence: Evidence, shipped: Mapping[str, str]) -> Iterator[Finding]:
-    """Each demand, met or not.
-
-    Args:
-        shipped: name -> hash of the jobs, of the profiles that this benchsuite ships.
-    """
+def findings(evidence: Evidence) -> Iterator[Finding]:
+    """Each demand, met or not."""
     if evidence.run:
-        yield _profile(evidence.run, shipped)
+        yield _profile(evidence.run)
         yield _gpus(evidence, evidence.run)
     yield _weights(evidence)
     yield _code(evidence)
@@ -34,10 +32,16 @@ def findings(evidence: Evidence, shipped: Mapping[str, str]) -> Iterator[Finding
     yield _overlap(evidence)
 
 
-def _profile(run: Run, shipped: Mapping[str, str]) -> Finding:
+def _shipped_sha256(name: str) -> str | None:
+    """The hash of the jobs of a profile that this benchsuite ships; None where it ships no such profile."""
+    path = files.shipped("profiles").get(name)
+    return load(str(path)).sha256 if path else None
+
+
+def _profile(run: Run) -> Finding:
     used = run.profile
     about, remedy = "profile", "run a shipped profile unchanged: benchsuite jobs standard"
-    if used.official and shipped.get(used.based_on or used.name) == used.sha256:
+    if used.official and _shipped_sha256(used.based_on or used.name) == used.sha256:
         return ok(about, f"{used.name}, official: the one that this benchsuite ships, sha256 {used.sha256[:12]}")
     if used.official:
         text = f"{used.name}, called official by the run, but this benchsuite ships another of that name"
@@ -121,7 +125,7 @@ def _isolation(evidence: Evidence) -> Finding:
         kinds = sorted({f"CPU {r.tenant.cpu}, memory {r.tenant.memory} ({r.tenant.reason})" for r in weak})
         text = f"not in force for {len(weak)} of {count(len(results), 'task')}"
         return unmet("isolation", text, "run it with --require-isolation; benchsuite doctor says what it needs", kinds)
-    shared = sorted({r.tenant.reason for r in results if OVERLAPS in r.tenant.reason})
+    shared = sorted({r.tenant.reason for r in results if r.tenant.crowded})
     if shared:
         text = "in force, but another run of benchsuite used the same processors and memory"
         return unmet("isolation", text, "have the machine to yourself, and make a new run", shared)

@@ -20,20 +20,31 @@ from benchsuite.schema import Record, decode
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
-    """What the hash of a profile's jobs may be, given the tasks planned of them and their plan.json."""
+    """What the hash of a profile's jobs may be, given the tasks planned of them and their plan.json.
+
+    A job with a matrix stands in no plan as the profile has it; its hash comes from planning again.
+    """
     records = list({task.job.name: task.job for task in tasks}.values())
     found = [_sha256(records)]
-    content = _content(file)
-    raw = {task["job"]["name"]: task["job"] for task in content["tasks"]} if content else {}
+    content = _content(file) or {}
+    kept = [*content.get("tasks", ()), *(task for wave in content.get("waves", ()) for task in wave["tasks"])]
+    raw = {task["job"]["name"]: task["job"] for task in kept}
     if len(raw) == len(records):
         found.append(_sha256([_ordered(raw[job.name], job) for job in records]))
     return tuple(found)
 
 
+def schema_of(file: Path) -> int:
+    """The schema number that a kept file was written with; 0 where none can be read."""
+    found = (_content(file) or {}).get("schema")
+    return found if isinstance(found, int) else 0
+
+
 def facts(machine: Machine, file: Path | None = None) -> tuple[str, ...]:
     """What the hash of a machine's facts may be, given its record and the run.json that holds it."""
     content = _content(file)
-    return (_sha256(machine), *([_sha256(_ordered(content["machine"], machine))] if content else []))
+    raw = (content.get("machines") or [content.get("machine")])[0] if content else None
+    return (_sha256(machine), *([_sha256(_ordered(raw, machine))] if raw else []))
 
 
 def _content(file: Path | None) -> dict[str, Any] | None:

@@ -84,7 +84,7 @@ def _precision(results: Iterable[Result]) -> Finding:
                 unchecked.add(result.task.job.name)
                 continue
             checked += 1
-            asked, found = result.task.job.precision, stream.precision.in_force
+            asked, found = result.task.job.training.precision, stream.precision.in_force
             said = f"{result.task.id}: {asked} was asked for, {found} was in force"
             if stream.precision.asked != asked or found not in _EXACT:
                 less.append(f"{said}, checked as {stream.precision.asked}")

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from benchsuite.describe.tasks import Job, Task
-from benchsuite.errors import ProfileError
-from benchsuite.files import parse_mapping
+from benchsuite import __version__
+from benchsuite.describe import invocation
+from benchsuite.describe.changes import job_changes
+from benchsuite.describe.overrides import Overrides
+from benchsuite.describe.plan import make_plan
+from benchsuite.describe.profile import Profile, of_text
+from benchsuite.describe.tasks import Plan, Task
+from benchsuite.errors import BenchError
 from benchsuite.records import Run
 from benchsuite.report.read.load import INSUFFICIENT, OPEN
 from benchsuite.report.show.format import count
 from benchsuite.report.verify import Finding, all_or_bad, hashed, note, ok, some, unmet
 from benchsuite.report.verify.evidence import Evidence
 
-# Fields that a profile may write in short forms, which only the run side knows.
-_SHORT = ("placement", "compile", "env", "prepare")
-# What may leave jobs out, or change them, on a command line.
-_CHOOSING = ("--name", "--exclude")
+# What of a task the plan decides. The rest depends on the environment in which it was planned.
+_DECIDED = ("profile", "repeat", "cell", "row", "axes", "per", "wave", "copy", "gpus", "ranks")
+# How older benchsuites trained where a profile could not say so: schema of the plan -> changes to every job.
+_AS_THEN: dict[int, tuple[tuple[str, str], ...]] = {1: (("prefetch", "false"),)}
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
@@ -29,8 +34,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
     run, tasks = evidence.run, evidence.tasks
     if run and tasks is not None:
         if run.profile.sha256:
-            yield _profile_hash(evidence.path, run, tasks)
-            yield from _profile_text(run, tasks)
+            yield from _planned_again(evidence.path, run, tasks)
             yield _whole(run, tasks)
         else:
             yield note("plan", "no profile: a single task, as 'benchsuite run' and 'rerun' make it")
@@ -40,119 +44,84 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
             yield _attempts(evidence, tasks)
 
 
-def _jobs(tasks: Sequence[Task]) -> tuple[Job, ...]:
-    return tuple({task.job.name: task.job for task in tasks}.values())
-
-
-def _profile_hash(path: Path, run: Run, tasks: Sequence[Task]) -> Finding:
-    troubles = []
-    recomputed = hashed.jobs(tasks, path / "plan.json")
-    if run.profile.sha256 not in recomputed:
-        troubles.append(f"run.json says {run.profile.sha256[:12]}, the jobs of plan.json give {recomputed[-1][:12]}")
-    by_name: dict[str, Job] = {}
-    for task in tasks:
-        if by_name.setdefault(task.job.name, task.job) != task.job:
-            troubles.append(f"{task.id} has another job of that name than the tasks before")
-        if task.profile != run.profile.name:
-            troubles.append(f"{task.id} is of profile '{task.profile}', the run of '{run.profile.name}'")
-    fine = f"the jobs of plan.json are those of the profile, sha256 {run.profile.sha256[:12]}"
-    return all_or_bad("plan", troubles, fine, "contradiction")
-
-
-def _profile_text(run: Run, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """The profile as it was written beside the jobs that were planned: what differs must come from the command line."""
+def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Plan again from the kept profile, command line and GPUs, and compare: a change after `--` excuses only itself."""
     try:
-        raw = parse_mapping(run.profile.text, Path(run.profile.path))
-    except ProfileError as error:
-        yield all_or_bad("profile text", [str(error)], "", "contradiction")
+        profile, plan = _again(path, run)
+    except BenchError as error:
+        remedy = "verify where the profile's models can be found: in the folder from which the run was started"
+        yield unmet("plan", f"it cannot be planned again here: {error}", remedy)
+        yield _hash(run, hashed.jobs(tasks, path / "plan.json"))
         return
-    common = raw.get("*") or {}
-    written = {name: fields for name, fields in raw.items() if name != "*" and isinstance(fields, dict)}
-    planned = {job.name: job for job in _jobs(tasks)}
-    left_out = [name for name in written if name not in planned]
-    differing = [line for name, job in planned.items() for line in _differing(common, written.get(name), job)]
-    chosen = any(word.split("=")[0] in _CHOOSING for word in run.command)
-    changed = "--" in run.command
-    troubles = [] if changed else differing
-    troubles += [] if chosen else [f"{name} is in the profile, not in the plan" for name in left_out]
-    troubles += [f"{name} is in the plan, not in the profile" for name in planned if name not in written]
-    if troubles:
-        yield all_or_bad("profile text", troubles, "", "contradiction")
-    elif differing or left_out:
-        lines = [*differing, *(f"{name}: left out" for name in left_out)]
-        yield note("profile text", "the command line changed what the profile says", None, lines)
+    troubles = list(_differing(plan.tasks, tasks))
+    if not troubles:
+        chosen = invocation.chosen(run.command)
+        changes = f", with the changes {shlex.join(chosen.changes)}" if chosen.changes else ""
+        yield ok("plan", f"the same is planned again from the profile and the command line{changes}")
+    elif run.code.version == __version__:
+        yield all_or_bad("plan", troubles, "", "contradiction", "verify it with the benchsuite that ran it")
     else:
-        yield ok("profile text", "what run.json holds of the profile is what was planned")
+        text = f"this benchsuite ({__version__}) plans it otherwise than {run.code.version} did"
+        yield unmet("plan", text, "verify it with the benchsuite that ran it", troubles)
+    yield _hash(run, (*hashed.jobs(tasks, path / "plan.json"), profile.sha256))
 
 
-def _differing(common: dict[str, Any], own: dict[str, Any] | None, job: Job) -> Iterator[str]:
-    if own is None:
-        return
-    planned = msgspec.to_builtins(job)
-    params = {**(common.get("params") or {}), **(own.get("params") or {})}
-    rival = {"entry": "model", "model": "entry"}
-    inherited = {name: value for name, value in common.items() if rival.get(name) not in own}
-    fields = {**inherited, **own, "params": params}
-    for name, value in fields.items():
-        if name == "params":
-            for param, wanted in params.items():
-                if _plain(planned["params"].get(param)) != _plain(wanted):
-                    yield f"{job.name}: params.{param} {wanted} in the profile, {planned['params'].get(param)} planned"
-        elif name not in _SHORT and value is not None and _plain(planned.get(name)) != _plain(value):
-            yield f"{job.name}: {name} {value} in the profile, {planned.get(name)} planned"
+def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
+    """The profile and plan that the run's own records give.
+
+    Raises:
+        BenchError: the profile cannot be read any more, or asks for more GPUs than were visible.
+    """
+    chosen = invocation.chosen(run.command)
+    asked = Overrides.parse(chosen.changes)
+    overrides = Overrides((*_AS_THEN.get(hashed.schema_of(path / "plan.json"), ()), *asked.pairs))
+    profile = of_text(
+        run.profile.text, Path(run.profile.path), only=chosen.only, exclude=chosen.exclude, overrides=overrides
+    )
+    gpus = {gpu.uuid: gpu for gpu in run.machine.gpus}
+    visible = [
+        msgspec.structs.replace(gpus[uuid], visible_index=index)
+        for index, uuid in enumerate(run.machine.visible)
+        if uuid in gpus
+    ]
+    return profile, make_plan(profile.name, profile.jobs, visible, environ={}, repeats=run.repeats)
 
 
-def _plain(value: Any) -> Any:
-    """Lists for tuples, and mappings without what is not given."""
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items() if part is not None}
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+def _differing(again: Sequence[Task], kept: Sequence[Task]) -> Iterator[str]:
+    """How the kept plan differs from the one that is planned again."""
+    wanted, found = {task.id: task for task in again}, {task.id: task for task in kept}
+    yield from (f"{task} is not in plan.json" for task in wanted if task not in found)
+    yield from (f"{task} is in plan.json, and was not asked for" for task in found if task not in wanted)
+    for name, task in found.items():
+        if name not in wanted:
+            continue
+        yield from (f"{name}: {change} in plan.json" for change in job_changes(wanted[name].job, task.job))
+        for field in _DECIDED:
+            if getattr(wanted[name], field) != getattr(task, field):
+                yield f"{name}: {field} is not as planned again"
+    if not wanted.keys() ^ found.keys() and [*wanted] != [*found]:
+        yield "the tasks are in another order"
+
+
+def _hash(run: Run, candidates: Sequence[str]) -> Finding:
+    troubles = []
+    if run.profile.sha256 not in candidates:
+        troubles.append(f"run.json says {run.profile.sha256[:12]}, its jobs give {candidates[-1][:12]}")
+    return all_or_bad("profile hash", troubles, f"that of the planned jobs, {run.profile.sha256[:12]}", "contradiction")
 
 
 def _whole(run: Run, tasks: Sequence[Task]) -> Finding:
-    """Every job in every repeat, and in each on all the GPUs that its placement asks for."""
+    """The number of repeats, and each task once."""
     troubles = []
     repeats = sorted({task.repeat for task in tasks})
     if len(repeats) != run.repeats or repeats != list(range(len(repeats))):
         shown = ", ".join(map(str, repeats)) or "none"
         troubles.append(f"run.json says {count(run.repeats, 'repeat')}, plan.json holds {shown}")
-    places: dict[str, dict[int, list[Task]]] = defaultdict(lambda: defaultdict(list))
-    for task in tasks:
-        places[task.job.name][task.repeat].append(task)
-    for name, by_repeat in places.items():
-        for repeat in repeats:
-            if wrong := _wrong_places(by_repeat.get(repeat, []), run):
-                troubles.append(f"{name}, repeat {repeat}: {wrong}")
     ids = Counter(task.id for task in tasks)
     troubles += [f"{task} is planned {times} times" for task, times in ids.items() if times > 1]
-    of = f"{count(len(tasks), 'task')}: {count(len(places), 'job')}"
-    fine = f"{of}, each on all its GPUs in {count(run.repeats, 'repeat')}"
+    rows = count(len({task.row for task in tasks}), "row")
+    fine = f"{count(len(tasks), 'task')}: {rows} in {count(run.repeats, 'repeat')}"
     return all_or_bad("plan is whole", troubles, fine, "gap")
-
-
-def _wrong_places(tasks: Sequence[Task], run: Run) -> str | None:
-    """Why the tasks of one job in one repeat are not all that they should be."""
-    if not tasks:
-        return "not planned"
-    job, visible = tasks[0].job, run.machine.visible
-    on_gpus = job.placement.devices != "none" and bool(visible)
-    if job.placement.devices == "each" and on_gpus:
-        found = [gpu.uuid for task in tasks for gpu in task.gpus]
-        lacking = [uuid for uuid in visible if uuid not in found]
-        return f"no task for GPU {some(lacking)}" if lacking else None
-    if any(task.skip for task in tasks):
-        return None
-    found_ranks = sorted(task.ranks for task in tasks)
-    most = job.parallel.dp or (len(visible) if on_gpus and job.placement.devices in ("all", "progression") else None)
-    if job.placement.devices == "progression":
-        wanted = list(range(1, (most or max(found_ranks)) + 1))
-    else:
-        wanted = [most or found_ranks[0]]
-    return (
-        None
-        if found_ranks == wanted
-        else f"groups of {some(map(str, found_ranks))} planned, not of {some(map(str, wanted))}"
-    )
 
 
 def _accounted(evidence: Evidence) -> Finding:

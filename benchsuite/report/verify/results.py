@@ -13,7 +13,7 @@ import msgspec
 from benchsuite.describe.tasks import Task
 from benchsuite.records import Result, Run, Slice
 from benchsuite.report.show.format import count
-from benchsuite.report.verify import Finding, all_or_bad, hashed, note
+from benchsuite.report.verify import Finding, all_or_bad, hashed, note, some
 from benchsuite.report.verify.events import not_as_told
 from benchsuite.report.verify.evidence import Evidence, Kept
 
@@ -58,14 +58,17 @@ def _not_as_planned(result: Result, planned: Mapping[str, Task], run: Run | None
         return
     if differing := list(_differences(task, _as_asked(result))):
         yield f"its task differs from the planned one in {', '.join(differing)}"
-    own = identity.profile, identity.job, identity.cell, identity.repeat, identity.copy, identity.devices
+    own = identity.profile, identity.job, identity.cell, identity.row, identity.axes, identity.repeat, identity.copy
     devices = tuple(gpu.visible_index for gpu in task.gpus)
-    if own != (task.profile, task.job.name, task.cell, task.repeat, task.copy, devices):
+    planned_as = task.profile, task.job.name, task.cell, task.row, task.axes, task.repeat, task.copy
+    if (own, identity.devices) != (planned_as, devices):
         yield "its identity is not that of its task"
     if result.machine.gpus != task.gpus:
         yield "it was measured on other GPUs than planned"
-    if run and identity.host != run.machine.host:
-        yield f"it is of host {identity.host}, the run of {run.machine.host}"
+    hosts = {machine.host for machine in run.machines} if run else set()
+    own_hosts = {identity.host, *(stream.clock.host for stream in result.measurement.streams)}
+    if run and (foreign := sorted(own_hosts - hosts)):
+        yield f"it is of host {some(foreign)}, the run of {some(sorted(hosts))}"
 
 
 def _as_asked(result: Result) -> Task:
@@ -90,7 +93,7 @@ def _machine(path: Path, run: Run, results: Mapping[str, Result]) -> Finding:
     """Results of a run that was resumed may name the facts found then: another boot, a new driver."""
     facts = hashed.facts(run.machine, path / "run.json")
     other = {name: result for name, result in results.items() if result.machine.facts_sha256 not in facts}
-    later = {name for name, result in other.items() if run.resumed and result.anchor.wall >= run.resumed[0][0]}
+    later = {name for name, result in other.items() if run.resumed and result.timeline.clock.wall >= run.resumed[0][0]}
     troubles = [f"{name}: it names other machine facts than run.json holds" for name in other if name not in later]
     for name, result in results.items():
         if result.task.gpus and name not in later and result.machine.driver != run.machine.driver:
@@ -110,13 +113,14 @@ def _clocks(run: Run | None, results: Mapping[str, Result]) -> Finding:
     boots: dict[str, dict[str, float]] = defaultdict(dict)
     troubles = []
     for name, result in results.items():
-        try:
-            wall_s = datetime.fromisoformat(result.anchor.wall).timestamp()
-        except ValueError:
-            troubles.append(f"{name}: its anchor's wall clock '{result.anchor.wall}' is no time")
-            continue
-        boots[result.anchor.boot_id][name] = wall_s - result.anchor.monotonic_s
-    known = {run.machine.boot_id} if run else set()
+        for clock in {result.timeline.clock, *(stream.clock for stream in result.measurement.streams)}:
+            try:
+                wall_s = datetime.fromisoformat(clock.wall).timestamp()
+            except ValueError:
+                troubles.append(f"{name}: the wall clock of its anchor, '{clock.wall}', is no time")
+                continue
+            boots[clock.boot_id][name] = wall_s - clock.monotonic_s
+    known = {machine.boot_id for machine in run.machines} if run else set()
     allowed = len(run.resumed) if run else len(boots)
     if len(set(boots) - known) > allowed:
         troubles.append(f"results of {count(len(boots), 'boot')}, but the run was resumed {count(allowed, 'time')}")
@@ -139,7 +143,7 @@ def _timeline(result: Result) -> Iterator[str]:
     for (before, before_s), (after, after_s) in itertools.pairwise(known):
         if after_s < before_s - TOLERANCE_S:
             yield f"{after} {before_s - after_s:.3f} s before {before}"
-    if timeline.ended_s is not None and result.anchor.monotonic_s < timeline.ended_s - TOLERANCE_S:
+    if timeline.ended_s is not None and timeline.clock.monotonic_s < timeline.ended_s - TOLERANCE_S:
         yield "it was written before it ended"
     if (result.status == "ok") != (result.error is None):
         yield f"status {result.status} {'without' if result.error is None else 'with'} an error"
@@ -147,12 +151,12 @@ def _timeline(result: Result) -> Iterator[str]:
 
 def _overtaking(kept: Iterable[Kept]) -> Iterator[str]:
     """Waves follow each other: no task runs while one of another wave does."""
-    by_boot: dict[str, list[tuple[float, float, str, tuple[object, ...]]]] = defaultdict(list)
+    by_boot: dict[str, list[tuple[float, float, str, str]]] = defaultdict(list)
     for file, result in kept:
         task, timeline = result.task, result.timeline
         if timeline.started_s is not None and timeline.ended_s is not None:
-            wave = task.repeat, task.job.name, task.ranks
-            by_boot[result.anchor.boot_id].append((timeline.started_s, timeline.ended_s, file.name, wave))
+            boot_id = timeline.clock.boot_id
+            by_boot[boot_id].append((timeline.started_s, timeline.ended_s, file.name, task.wave))
     for spans in by_boot.values():
         last = None
         for span in sorted(spans):

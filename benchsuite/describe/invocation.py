@@ -1,0 +1,31 @@
+"""What a kept command line of `benchsuite jobs` chose: which jobs, and which changes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# The options of `benchsuite jobs` that choose jobs.
+ONLY, EXCLUDE = "--name", "--exclude"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Names after --name and --exclude, and the words after `--`."""
+
+    only: tuple[str, ...]
+    exclude: tuple[str, ...]
+    changes: tuple[str, ...]
+
+
+def chosen(command: Sequence[str]) -> Chosen:
+    """Read a command line, word by word as the shell gave it."""
+    words = list(command)
+    end = words.index("--") if "--" in words else len(words)
+    found: dict[str, list[str]] = {ONLY: [], EXCLUDE: []}
+    rest = iter(words[:end])
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option in found:
+            found[option].append(value if equals else next(rest, ""))
+    return Chosen(tuple(found[ONLY]), tuple(found[EXCLUDE]), tuple(words[end + 1 :]))

@@ -1,0 +1,177 @@
+"""One entry of a profile as a typed, checked job: short names resolved, every parameter with its value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from benchsuite import files
+from benchsuite.data import descriptor
+from benchsuite.describe import entries
+from benchsuite.describe.overrides import FIELDS, Overrides
+from benchsuite.describe.tasks import RENDEZVOUS, Job, PageCache
+from benchsuite.describe.training import Compile, Precision, Training
+from benchsuite.errors import ModelError, ProfileError, nearest
+
+# Time for start, warm-up and compilation that a task has beyond its `max_time_s`, where `timeout_s` is not given.
+START_ALLOWANCE_S = 480.0
+
+PLACEMENTS: dict[str, dict[str, Any]] = {
+    "per_gpu": {"devices": "each"},
+    "per_gpu_or_cpu": {"devices": "each", "cpu_allowed": True},
+    "gpu_progression": {"devices": "progression"},
+    "all_gpus": {"devices": "all"},
+    "gpu_progression_or_cpu": {"devices": "progression", "cpu_allowed": True},
+    "all_gpus_or_cpu": {"devices": "all", "cpu_allowed": True},
+    "cpu": {"devices": "none"},
+}
+# What a profile may write: the fields of `training` stand beside the job's own.
+_FIELDS = ("model", "entry", "params", *FIELDS)
+_CHOICES = {
+    "precision": get_args(Precision),
+    "compile": get_args(Compile),
+    "tenant": ("share", "machine"),
+    "page_cache": get_args(PageCache),
+}
+
+
+def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides | None = None) -> Job:
+    """A checked job from a mapping of its fields.
+
+    Raises:
+        ProfileError: names `where`, the job, the field and the remedy.
+    """
+    at = f"{where}: job '{name}'"
+    if not name.isprintable():
+        raise ProfileError(f"{where}: job {name!r}: control characters in the name; remove them")
+    for field in raw:
+        if field not in _FIELDS:
+            raise ProfileError(f"{at}: unknown field '{field}'{nearest(field, _FIELDS)}")
+    if (raw.get("model") is None) == (raw.get("entry") is None):
+        raise ProfileError(f"{at}: give either 'model' or 'entry'")
+    _text(raw.get("model"), "model", at)
+    _text(raw.get("entry"), "entry", at)
+    try:
+        model = entries.declared(raw.get("model"), raw.get("entry"))
+        fields = overrides.applied(raw, model, at) if overrides else dict(raw)
+        fields["params"] = entries.complete(model, _mapping(fields.get("params"), at))
+    except ModelError as error:
+        raise ProfileError(f"{at}: {error}") from None
+    return _checked(_job(name, _short_names(fields, at), at), at)
+
+
+def _mapping(params: Any, at: str) -> dict[str, Any]:
+    if params is not None and not isinstance(params, dict):
+        raise ProfileError(f"{at}: field 'params': expected a mapping of names, found {params!r}")
+    return params or {}
+
+
+def _text(value: Any, field: str, at: str) -> None:
+    if value is not None and not isinstance(value, str):
+        raise ProfileError(f"{at}: field '{field}': expected text, found {value!r}")
+
+
+def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
+    """Short ways of writing in their long form: placements, compile, whole numbers in env; null means "not given"."""
+    fields = {key: value for key, value in fields.items() if value is not None}
+    placement = fields.get("placement")
+    if isinstance(placement, str):
+        if placement not in PLACEMENTS:
+            raise ProfileError(f"{at}: field 'placement': unknown '{placement}'{nearest(placement, PLACEMENTS)}")
+        fields["placement"] = PLACEMENTS[placement]
+    if isinstance(fields.get("env"), dict):
+        fields["env"] = {k: str(v) if type(v) is int else v for k, v in fields["env"].items()}
+    if isinstance(fields.get("compile"), bool):
+        fields["compile"] = "default" if fields["compile"] else "none"
+    if "timeout_s" not in fields and isinstance(fields.get("max_time_s"), int | float):
+        fields["timeout_s"] = fields["max_time_s"] + START_ALLOWANCE_S
+    return fields
+
+
+def _job(name: str, fields: Mapping[str, Any], at: str) -> Job:
+    training = {field: value for field, value in fields.items() if field in Training.__struct_fields__}
+    own = {field: value for field, value in fields.items() if field not in training}
+    try:
+        return msgspec.convert({"name": name, **own, "training": training}, Job)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$.")
+        field = place.rstrip("`").removeprefix("training.")
+        value = fields.get(field.partition(".")[0].partition("[")[0])
+        if field == "name":
+            raise ProfileError(f"{at}: the name is over 100 characters; shorten it") from None
+        if field in _CHOICES and isinstance(value, str):
+            raise ProfileError(f"{at}: field '{field}': unknown '{value}'{nearest(value, _CHOICES[field])}") from None
+        label = f"field '{field}'" if field else "a field of 'placement'"
+        raise ProfileError(f"{at}: {label}: {reason.replace('`', '').lower()}, found {value!r}") from None
+
+
+def _checked(job: Job, at: str) -> Job:
+    place = job.placement
+    if place.nodes != 1 or place.copies != 1 or place.share != "timeslice":
+        supported = f"only {', '.join(PLACEMENTS)} are supported by this version"
+        raise ProfileError(f"{at}: field 'placement': {supported}")
+    if job.training.array != 1:
+        raise ProfileError(f"{at}: field 'array': fused arrays are not supported by this version; remove it")
+    _check_ranks(job, at)
+    _check_times(job, at)
+    commands = [[job.prepare or "-"]] if isinstance(job.prepare, str) else job.prepare
+    if any(not words or not words[0] or "\0" in "".join(words) for words in commands):
+        raise ProfileError(f"{at}: field 'prepare': an empty command, or a null character; remove it")
+    _check_data(job, at)
+    _check_env(job, at)
+    return job
+
+
+def _check_ranks(job: Job, at: str) -> None:
+    """The placement has room for several ranks, and the model can be trained by them."""
+    several = job.placement.devices in ("progression", "all") or (job.training.parallel.dp or 1) > 1
+    if job.placement.devices == "each" and several:
+        raise ProfileError(
+            f"{at}: field 'parallel': each task has one GPU, so dp is 1; give placement all_gpus or gpu_progression"
+        )
+    if several and not entries.declared(job.model, job.entry).parallel:
+        raise ProfileError(
+            f"{at}: '{job.model or job.entry}' steps by itself and cannot be trained by several ranks: give placement "
+            "per_gpu, and no parallel.dp"
+        )
+
+
+def _check_data(job: Job, at: str) -> None:
+    """The data set exists, and the model can read its kind."""
+    if job.data is None:
+        if job.page_cache != "any":
+            raise ProfileError(f"{at}: field 'page_cache': the job names no data set; give 'data' as well")
+        return
+    known = files.shipped("datasets")
+    if job.data not in known:
+        raise ProfileError(f"{at}: field 'data': no data set '{job.data}'{nearest(job.data, known)}")
+    reads = entries.declared(job.model, job.entry).reads
+    if descriptor.load(job.data).about.reader not in reads:
+        fitting = [name for name in known if descriptor.load(name).about.reader in reads]
+        able = f"reads {', '.join(fitting)}" if fitting else "reads no data set"
+        raise ProfileError(f"{at}: field 'data': '{job.model or job.entry}' cannot read '{job.data}'; it {able}")
+
+
+def _check_times(job: Job, at: str) -> None:
+    if job.loss_band and job.loss_band[0] >= job.loss_band[1]:
+        raise ProfileError(f"{at}: field 'loss_band': give the lower bound first, then a higher one")
+    for low, high in (("min_time_s", "max_time_s"), ("min_time_s", "timeout_s")):
+        less, more = getattr(job, low), getattr(job, high)
+        if less > more:
+            raise ProfileError(f"{at}: {low} {less:g} is over {high} {more:g}; raise {high}")
+
+
+def _check_env(job: Job, at: str) -> None:
+    for key, value in job.env.items():
+        if not key or "=" in key or "\0" in key + value:
+            raise ProfileError(f"{at}: field 'env': '{key}' is not the name of an environment variable")
+        if key in RENDEZVOUS:
+            raise ProfileError(
+                f"{at}: field 'env': {key} is given to each rank; a port is set by 'parallel': {{port: N}}"
+            )
+        if key in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+            raise ProfileError(
+                f"{at}: field 'env': {key} decides the GPU; set it for the whole run, or use 'placement'"
+            )

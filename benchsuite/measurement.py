@@ -1,0 +1,144 @@
+"""What a worker measures: slices of one process, what it found out about itself, and which clock its times count on."""
+
+from __future__ import annotations
+
+import socket
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from benchsuite.schema import Record
+
+Phase = Literal["measure", "hold"]
+
+
+class Clock(Record, frozen=True, kw_only=True):
+    """The clock that times called `*_s` count on: CLOCK_MONOTONIC of one boot of one host."""
+
+    host: str
+    boot_id: Annotated[str, Meta(description="boot that CLOCK_MONOTONIC counts from; `unknown` if it was not recorded")]
+    wall: Annotated[str, Meta(description="an instant of the wall clock, ISO 8601, UTC")]
+    monotonic_s: Annotated[float, Meta(description="the same instant on CLOCK_MONOTONIC")]
+
+
+def read_boot_id() -> str:
+    """The kernel's name for this boot; `unknown` where there is none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+def read_clock() -> Clock:
+    """This host's clock, anchored at this instant."""
+    wall = datetime.now(timezone.utc).isoformat()
+    return Clock(host=socket.gethostname(), boot_id=read_boot_id(), wall=wall, monotonic_s=time.monotonic())
+
+
+class Slice(Record, frozen=True, kw_only=True, array_like=True, gc=False):
+    """Whole steps from one device sync to the next.
+
+    A large report holds millions of them: without references they need no garbage collector.
+    """
+
+    start_s: Annotated[float, Meta(description="seconds since the stream's `origin_s`")]
+    end_s: Annotated[float, Meta(description="seconds since the stream's `origin_s`")]
+    steps: int
+    items: int
+    phase: Annotated[
+        Phase, Meta(description="`hold`: trained on for its neighbours after its own measurement; never counted")
+    ] = "measure"
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+class WarmUp(Record, frozen=True, kw_only=True):
+    """Untimed steps before `ready`, compilation and allocation included."""
+
+    steps: int
+    elapsed_s: float
+
+
+class Compiled(Record, frozen=True, kw_only=True):
+    """What Dynamo made of the model; no graph at all is possible, silently."""
+
+    graphs: int
+    breaks: Annotated[int, Meta(description="graph breaks")]
+
+
+class PrecisionCheck(Record, frozen=True, kw_only=True):
+    """One matrix product and one convolution against fp64, and the precision that their errors show."""
+
+    asked: str
+    in_force: str
+    matmul_error: Annotated[float, Meta(description="||result - reference|| / ||reference||")]
+    conv_error: Annotated[float, Meta(description="||result - reference|| / ||reference||")]
+
+
+class GroupUsed(Record, frozen=True, kw_only=True):
+    """How the ranks of a task met and communicate."""
+
+    ranks: int
+    backend: Annotated[str, Meta(description="nccl or gloo")]
+    nccl: Annotated[str | None, Meta(description="version of NCCL")] = None
+    port: Annotated[int | None, Meta(description="TCP port of the rendezvous")] = None
+
+
+class PeakMemory(Record, frozen=True, kw_only=True):
+    """Peaks over the whole process."""
+
+    device_allocated_bytes: Annotated[int | None, Meta(description="of torch's allocator, in use")] = None
+    device_reserved_bytes: Annotated[int | None, Meta(description="of torch's allocator, with its cache")] = None
+    host_rss_bytes: Annotated[int | None, Meta(description="resident set")] = None
+
+
+class Stream(Record, frozen=True, kw_only=True):
+    """The series of one rank, and where it was measured."""
+
+    clock: Annotated[Clock, Meta(description="host and clock of this stream's times")]
+    device: Annotated[str, Meta(description="torch's name: cpu, cuda:0")]
+    role: str = "train"
+    rank: int = 0
+    counts_items: Annotated[bool, Meta(description="its items count towards the task's rate")] = True
+    models: Annotated[int, Meta(description="models that one step trains")] = 1
+    unit: Annotated[str, Meta(description="what an item is")]
+    origin_s: Annotated[float, Meta(description="the instant on `clock` that slices count from")]
+    slices: Annotated[tuple[Slice, ...], Meta(description="measured slices, then hold as one")] = ()
+    losses: Annotated[
+        tuple[float | None, ...], Meta(description="last step's loss at the end of each measured slice; null: no loss")
+    ] = ()
+    warm_up: WarmUp | None = None
+    stopped_by: Annotated[str | None, Meta(description="stop rule that ended the measurement")] = None
+    peak_memory: PeakMemory | None = None
+    compiled: Compiled | None = None
+    precision: PrecisionCheck | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Measurement(Record, frozen=True, kw_only=True):
+    """All streams of a task, one for each rank that became ready."""
+
+    streams: tuple[Stream, ...] = ()
+
+
+class BatchProbe(Record, frozen=True, kw_only=True, array_like=True):
+    """One try of a batch size, in a process of its own."""
+
+    batch_size: int
+    fits: bool
+    device_bytes: Annotated[int | None, Meta(description="peak of the device's memory, as allocated")]
+    host_bytes: Annotated[int | None, Meta(description="peak of the host's memory")]
+    elapsed_s: float
+
+
+class BatchSearch(Record, frozen=True, kw_only=True):
+    """How the batch size of a job that asks for `auto` was found."""
+
+    found: Annotated[int, Meta(description="the largest size that fits, to within a sixteenth")]
+    limit: Annotated[str, Meta(description="what stopped a larger batch")]
+    probes: Annotated[tuple[BatchProbe, ...], Meta(description="every try, in order")]

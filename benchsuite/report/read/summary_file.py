@@ -1,0 +1,49 @@
+"""The file of a summary: read, checked for figures that no run can have measured, and written."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from benchsuite.errors import OutputError, ResultError, one_line
+from benchsuite.report.read.summary import JobSummary, Summary
+from benchsuite.rundir import read_record
+from benchsuite.schema import to_json
+from benchsuite.writing import write_new
+
+
+def read_summary(path: Path) -> Summary:
+    """Raises ResultError: unreadable, not a summary, or with figures that cannot be."""
+    summary = read_record(path, Summary)
+    for job in summary.jobs:
+        if reason := _impossible(job):
+            raise ResultError(f"{path}: job '{one_line(job.name)}': {reason}; name a summary as it was written")
+    return summary
+
+
+def _impossible(job: JobSummary) -> str | None:
+    """What no run can have measured."""
+    if not 0 <= job.fail <= job.n or not 0 <= job.to_run <= job.n:
+        return f"fail {job.fail} and to_run {job.to_run} of n {job.n}"
+    if job.perf is not None and job.perf < 0:
+        return f"perf {job.perf:g} is below 0"
+    if not 0 <= job.perf_adj <= (job.perf or 0.0) * (1 + 1e-9):
+        return f"perf_adj {job.perf_adj:g} does not lie between 0 and perf"
+    if job.unit_factor is not None and job.unit_factor <= 0:
+        return f"unit_factor {job.unit_factor:g} is not above 0"
+    return None
+
+
+def write_summary(path: Path, summary: Summary) -> None:
+    """Write a summary to a new file.
+
+    Raises:
+        OutputError: the file exists already, or cannot be written.
+    """
+    try:
+        write_new(path, to_json(summary, indent=2))
+    except FileExistsError:
+        raise OutputError(f"{path}: exists already; name another file with -o") from None
+    except OSError as error:
+        why = "no such folder" if error.errno == errno.ENOENT else (error.strerror or str(error)).lower()
+        raise OutputError(f"{path}: cannot be written: {why}; name another file with -o") from None

@@ -1,0 +1,121 @@
+"""The way up from older kept files: one function a schema number and kind, on plain JSON content.
+
+A step stays as it is once its schema is out: it knows the fields of its own two schemas and imports no record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Content = dict[str, Any]
+
+# --- 1 -> 2 -----------------------------------------------------------------------------------------------------------
+
+_TRAINING_1 = ("precision", "compile", "channels_last", "parallel")
+# Before schema 2 batches were copied on the stream that computes, and no batch was split.
+_TRAINING_NEW = {"accumulate": 1, "prefetch": False, "array": 1}
+_WORK_2 = (
+    *("model", "entry", "params", "precision", "compile", "channels_last", "accumulate", "prefetch", "parallel"),
+    *("array", "data", "page_cache"),
+)
+_CROWDED_1 = "its share and ours overlap"
+
+
+def _job_2(job: Content) -> Content:
+    training = {name: job[name] for name in _TRAINING_1 if name in job}
+    own = {name: value for name, value in job.items() if name not in training}
+    return {**own, "training": {**training, **_TRAINING_NEW}}
+
+
+def _task_2(task: Content) -> Content:
+    job = _job_2(task["job"])
+    name, ranks = job["name"], task.get("ranks", 1)
+    progression = job.get("placement", {}).get("devices") == "progression"
+    row = f"{name}.{ranks}" if progression else name
+    return {
+        **task,
+        "job": job,
+        "cell": name,
+        "row": row,
+        "axes": {"gpus" if task.get("gpus") or task.get("skip") else "ranks": ranks} if progression else {},
+        "per": ranks if progression else 1,
+        "wave": f"{row}.R{task['repeat']}",
+    }
+
+
+def _plan_2(plan: Content) -> Content:
+    tasks = [_task_2(task) for task in plan["tasks"]]
+    grouped = itertools.groupby(tasks, key=lambda task: task["wave"])
+    return {"waves": [{"name": name, "tasks": list(of)} for name, of in grouped]}
+
+
+def _run_2(run: Content) -> Content:
+    return {"machines": [run["machine"]]}
+
+
+def _result_2(result: Content) -> Content:
+    task, anchor, identity = _task_2(result["task"]), result["anchor"], result["identity"]
+    clock = {"host": identity["host"], **anchor}
+    streams = [{**stream, "clock": clock} for stream in result.get("measurement", {}).get("streams", ())]
+    tenant = result["tenant"]
+    return {
+        "task": task,
+        "identity": {**identity, **{name: task[name] for name in ("cell", "row", "axes")}},
+        "timeline": {**result["timeline"], "clock": clock},
+        "measurement": {"streams": streams},
+        "tenant": {**tenant, "crowded": _CROWDED_1 in tenant["reason"]},
+    }
+
+
+def _summary_2(summary: Content) -> Content:
+    machine = summary.get("machine")
+    return {"machines": [machine] if machine else [], "jobs": [_job_summary_2(job) for job in summary["jobs"]]}
+
+
+def _job_summary_2(job: Content) -> Content:
+    name, gpus = job["name"], job.get("group_gpus", 1)
+    progression = job.get("devices") == "progression"
+    changed: Content = {
+        "job": name.removesuffix(f".{gpus}") if progression else name,
+        "axes": {"gpus": gpus} if progression else {},
+        "per": gpus,
+    }
+    if settings := job.get("settings"):
+        work = _workload_2(changed.setdefault("settings", {**settings, **_TRAINING_NEW}))
+        changed["workload"] = job.get("workload") and work
+        own = job.get("workload")
+        changed["tasks"] = [
+            {**task, "workload": work} if own and task.get("workload") == own else task for task in job.get("tasks", ())
+        ]
+    return {**job, **changed}
+
+
+def _workload_2(settings: Mapping[str, Any]) -> str:
+    """As `describe.work.workload` of the same fields."""
+    what = {field: settings.get(field) for field in _WORK_2}
+    what["parallel"] = {name: value for name, value in (what["parallel"] or {}).items() if name != "port"}
+    return hashlib.sha256(json.dumps(what, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+_STEPS: dict[int, dict[str, Callable[[Content], Content]]] = {
+    1: {"run": _run_2, "plan": _plan_2, "result": _result_2, "summary": _summary_2},
+}
+
+
+def upgraded(content: Content, found: int, schema: int) -> Content:
+    """Content of schema `found` as that of `schema`, one step at a time.
+
+    Raises:
+        ValueError: the content lacks what its schema demands.
+    """
+    for step in range(found, schema):
+        change = _STEPS[step].get(str(content.get("kind")))
+        try:
+            content = {**content, **(change(content) if change else {}), "schema": step + 1}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a valid file of schema {step}: {type(error).__name__} {error}") from None
+    return content
