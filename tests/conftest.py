@@ -51,11 +51,11 @@ def make_gpu(index: int = 0, name: str = "NVIDIA Test") -> Gpu:
     return Gpu(visible_index=index, nvml_index=index, uuid=f"GPU-{index:04d}", name=name, pci=f"0000:0{index}:00.0")
 
 
-def make_task(job: str = "vae", repeat: int = 0, gpu: int | None = 0, profile: str = "suite", **fields: Any) -> Task:
+def make_task(name: str = "vae", repeat: int = 0, gpu: int | None = 0, profile: str = "suite", **fields: Any) -> Task:
     """`gpu=None` is a task on the CPU."""
     gpus = fields.pop("gpus", () if gpu is None else (make_gpu(gpu),))
     placement = Placement(devices="each" if gpus else "none")
-    record = fields.pop("job", Job(name=job, model="vae", placement=placement))
+    record = fields.pop("job", Job(name=name, model="vae", placement=placement))
     ranks, cell = fields.pop("ranks", 1), Cell(record.name, fields.pop("axes", {}), record)
     number, axes = (gpus[0].visible_index if gpus else None), {}
     if record.placement.devices == "progression":

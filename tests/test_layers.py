@@ -15,7 +15,20 @@ MODULES = {
 }
 
 # What both sides stand on.
-GROUND = {"describe", "schema", "records", "telemetry", "events", "rundir", "manifest", "writing", "files", "errors"}
+GROUND = {
+    "describe",
+    "schema",
+    "upgrade",
+    "records",
+    "measurement",
+    "telemetry",
+    "events",
+    "rundir",
+    "manifest",
+    "writing",
+    "files",
+    "errors",
+}
 READ_SIDE = {"report"}
 CHILD_SIDE = {"worker", "models"}
 FRONT_DOOR = {"cli", "__main__", "commands"}

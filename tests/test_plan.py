@@ -195,7 +195,7 @@ def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> N
         k: v for k, v in seen["environ"].items() if k not in ignored
     }
     one, two = result["task"], json.loads(again.stdout)["task"]
-    for field in ("params", "env", "prepare", "min_time_s", "max_time_s", "timeout_s", "precision", "entry"):
+    for field in ("params", "env", "prepare", "min_time_s", "max_time_s", "timeout_s", "training", "entry"):
         assert one["job"][field] == two["job"][field], field
     assert (tmp_path / "prepared").read_text() == "$HOME\n$HOME\n"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pytest
-from conftest import keep_run, make_result, make_task
+from conftest import keep_run, make_gpu, make_result, make_task
 from outputs import call, sample
 from scipy import stats
 from support import in_process, one_line_error
@@ -33,10 +33,7 @@ def keep_progression(folder: Path, rates: dict[int, list[float]]) -> Path:
     results = []
     for gpus, totals in rates.items():
         for repeat, total in enumerate(totals):
-            task = make_task("s", repeat=repeat)
-            owned = tuple(gpu for index in range(gpus) for gpu in make_task(gpu=index).gpus)
-            name = f"s.J{repeat}.{gpus - 1}"
-            task = msgspec.structs.replace(task, id=name, job=JOB, gpus=owned, ranks=gpus)
+            task = make_task(repeat=repeat, job=JOB, gpus=tuple(map(make_gpu, range(gpus))), ranks=gpus)
             results.append(make_result(rates=[total] * 30, task=task))
     keep_run(folder, results)
     return folder

@@ -19,7 +19,9 @@ from benchsuite.report.stats.weights import Weights, weigh
 
 
 def job(name: str, perf: float | None, adjusted: float | None = None, **fields: Any) -> JobSummary:
-    return JobSummary(name=name, n=1, fail=perf is None, perf=perf, perf_adj=adjusted or perf or 0.0, **fields)
+    return JobSummary(
+        name=name, job=name, n=1, fail=perf is None, perf=perf, perf_adj=adjusted or perf or 0.0, **fields
+    )
 
 
 def run(*jobs: JobSummary, profile: str = "suite", based_on: str | None = None) -> Summary:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import keep_results, keep_run, make_result, make_run, make_task
+from conftest import keep_results, keep_run, make_gpu, make_result, make_run, make_task
 
 from benchsuite.describe.plan import plan_of
 from benchsuite.describe.tasks import Job, Placement, RerunOf
 from benchsuite.errors import ResultError
+from benchsuite.measurement import read_clock
 from benchsuite.records import Measurement, Result, Slice, Stream
 from benchsuite.report.read.load import Loaded, load
 from benchsuite.report.stats.score import score
@@ -174,7 +175,7 @@ def test_an_end_that_says_interrupted_is_no_failure(tmp_path: Path) -> None:
 @pytest.mark.parametrize("items", [10**400, -50])
 def test_absurd_counts_do_not_stop_the_report(tmp_path: Path, items: int) -> None:
     slices = tuple(Slice(start_s=i, end_s=i + 1, steps=1, items=items) for i in range(15))
-    stream = Stream(device="cpu", unit="image", origin_s=0, slices=slices)
+    stream = Stream(clock=read_clock(), device="cpu", unit="image", origin_s=0, slices=slices)
     keep_results(tmp_path, [make_result(measurement=Measurement(streams=(stream,))), make_result(gpu=1)])
     summary = summarise(load(tmp_path))
     found = score(summary, weigh(Weights(), summary))
@@ -230,8 +231,8 @@ def test_a_result_too_short_to_measure_is_insufficient(tmp_path: Path) -> None:
 
 def test_a_progression_is_a_job_for_each_number_of_gpus_and_perf_is_per_gpu(tmp_path: Path) -> None:
     job = Job(name="scaling", model="vae", placement=Placement(devices="progression"))
-    one = msgspec.structs.replace(make_task("scaling"), job=job)
-    two = msgspec.structs.replace(one, id="scaling.J0.1", gpus=(*one.gpus, *make_task(gpu=1).gpus), ranks=2)
+    one = make_task(job=job)
+    two = make_task(job=job, gpus=(make_gpu(0), make_gpu(1)), ranks=2)
     keep_run(tmp_path / "run", [make_result(task=one), make_result(task=two)])
     assert [(row.job, row.perf) for row in load(tmp_path / "run").rows] == [("scaling.1", 100.0), ("scaling.2", 50.0)]
 

@@ -463,7 +463,7 @@ def test_a_progression_has_no_figure_of_a_single_gpu(
     ],
 )
 def test_weights_may_bear_their_suites_name(keys: list[str], profile: str, weighed: dict[str, float]) -> None:
-    jobs = tuple(JobSummary(name=name, n=1, fail=0, perf=1.0, perf_adj=1.0) for name in ("a", "net.z"))
+    jobs = tuple(JobSummary(name=name, job=name, n=1, fail=0, perf=1.0, perf_adj=1.0) for name in ("a", "net.z"))
     laid = weigh(
         Weights(dict.fromkeys(keys, 2.0), "w"), Summary(source="", profile=ProfileRef(name=profile), jobs=jobs)
     )
@@ -485,7 +485,9 @@ def suite(tmp_path: Path, name: str = "standard") -> Summary:
 
 
 def mine(profile: str, perf: float = 100.0) -> Summary:
-    jobs = (JobSummary(name=n, n=1, fail=0, perf=perf, perf_adj=perf) for n in ("atari", "reso", "translator", "vae"))
+    jobs = (
+        JobSummary(name=n, job=n, n=1, fail=0, perf=perf, perf_adj=perf) for n in ("atari", "reso", "translator", "vae")
+    )
     return Summary(source="mine", profile=ProfileRef(name=profile), jobs=tuple(jobs))
 
 

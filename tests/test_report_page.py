@@ -105,7 +105,7 @@ def evil_run(folder: Path) -> Path:
     host = f'"><img src=x onerror=alert(1)>{EVIL}'
     machine = msgspec.structs.replace(run.machine, host=host, gpus=cards, packages={EVIL: EVIL})
     profile = msgspec.structs.replace(run.profile, text=f"</pre></script>{EVIL}", name=EVIL)
-    run = msgspec.structs.replace(run, machine=machine, profile=profile, command=("jobs", EVIL))
+    run = msgspec.structs.replace(run, machines=(machine,), profile=profile, command=("jobs", EVIL))
     results = [make_result(task=task, host=EVIL), make_result(task=broken, status="failed", rates=[5] * 9, error=error)]
     keep_run(folder, results, run=run)
     sample(folder)

@@ -255,7 +255,7 @@ def test_no_control_character_of_a_file_gets_through(tmp_path: Path, width: int)
     jobs = [msgspec.structs.replace(job, excluded=POISON, workload=None) for job in summary.jobs[:1]]
     jobs += [msgspec.structs.replace(job, name=f"theirs{POISON}") for job in summary.jobs[1:]]
     for base in (summary, msgspec.structs.replace(summary, jobs=tuple(jobs))):
-        for shown in (summary, msgspec.structs.replace(summary, machine=None, in_progress=True)):
+        for shown in (summary, msgspec.structs.replace(summary, machines=(), in_progress=True)):
             text = text_of(shown, {f"missing{POISON}": 1.0, f"scaling.9{POISON}": 1.0}, base, width, POISON)
             assert all(c.isprintable() for c in text.replace("\n", ""))
 

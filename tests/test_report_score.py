@@ -23,7 +23,7 @@ def job(name: str, perf: float | None, *, n: int = 1, fail: int = 0, repeats: in
     adjusted = 0.0 if perf is None else perf * (1 - fail / n)
     series = tuple(Repeat(repeat=i, tasks=1, ok=1, perf=perf) for i in range(repeats))
     figures = {"n": n, "fail": fail, "perf": perf, "perf_adj": adjusted}
-    return JobSummary(**{"name": name, **figures, "repeats": series, **fields})
+    return JobSummary(**{"name": name, "job": name, **figures, "repeats": series, **fields})
 
 
 def with_repeats(name: str, *perfs: float, tasks: int = 1, ok: int = 1, fail: int = 0) -> JobSummary:
@@ -34,7 +34,9 @@ def with_repeats(name: str, *perfs: float, tasks: int = 1, ok: int = 1, fail: in
 
 def summary(*jobs: JobSummary, profile: str = "s", gpus: int = 2, **fields: Any) -> Summary:
     machine: Machine = make_run(gpus).machine
-    return Summary(source="run", profile=ProfileRef(name=profile, **fields), machine=machine, jobs=jobs)
+    return Summary(
+        source="run", profile=ProfileRef(name=profile, **fields), machines=(machine,) if machine else (), jobs=jobs
+    )
 
 
 def scored(of: Summary, weights: dict[str, float] | None = None) -> Score:

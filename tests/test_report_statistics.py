@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchsuite.measurement import read_clock
 from benchsuite.records import Slice, Stream
 from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
 from benchsuite.report.measure.window import stream_window, window_slices
@@ -149,6 +150,7 @@ def suite(perfs: Floats) -> Summary:
         jobs.append(
             JobSummary(
                 name=str(name),
+                job=str(name),
                 n=len(values),
                 fail=0,
                 perf=perf,
@@ -231,7 +233,7 @@ def test_work_over_time_against_the_mean_of_rates(
     ours: dict[str, list[float]] = defaultdict(list)
     theirs: dict[str, list[float]] = defaultdict(list)
     for job, of in recorded(path):
-        window = stream_window(Stream(device="GPU", unit="item", origin_s=0.0, slices=tuple(of)))
+        window = stream_window(Stream(clock=read_clock(), device="GPU", unit="item", origin_s=0.0, slices=tuple(of)))
         if window.perf is not None:
             rates = [s.items / s.elapsed_s for s in window_slices(of)]
             assert window.perf == pytest.approx(statistics.harmonic_mean(rates))

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 
+from benchsuite.describe import work
 from benchsuite.describe.tasks import Job, RerunOf
 from benchsuite.describe.training import Training
 from benchsuite.errors import OutputError, ResultError
@@ -19,7 +20,7 @@ from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.summary_file import read_summary, write_summary
 from benchsuite.report.sources import summary_of
-from benchsuite.report.stats.summarise import summarise, workload
+from benchsuite.report.stats.summarise import summarise
 from benchsuite.schema import to_json
 
 
@@ -181,13 +182,22 @@ def test_a_rerun_stands_beside_its_original_and_in_no_figure(tmp_path: Path) -> 
     assert found.changes == ("precision: fp32 -> bf16",)
 
 
+def hash_of(job: Job) -> str:
+    return work.workload(work.settings(job))
+
+
 def test_workload_is_what_is_trained() -> None:
     job = Job(name="vae", model="vae", params={"a": 1, "b": 2.0})
     renamed = Job(name="other", model="vae", params={"b": 2.0, "a": 1}, min_time_s=3, tags=("x",))
-    assert workload(job) == workload(renamed)
-    changes = ({"params": {"a": 2, "b": 2.0}}, {"precision": "bf16"}, {"compile": "default"}, {"data": "d"})
+    assert hash_of(job) == hash_of(renamed)
+    changes = (
+        {"params": {"a": 2, "b": 2.0}},
+        {"training": Training(precision="bf16")},
+        {"training": Training(accumulate=2)},
+        {"data": "d"},
+    )
     for change in changes:
-        assert workload(msgspec.structs.replace(job, **change)) != workload(job)
+        assert hash_of(msgspec.structs.replace(job, **change)) != hash_of(job)
 
 
 def test_tasks_of_one_name_that_train_different_things_are_said(tmp_path: Path, call: Call) -> None:

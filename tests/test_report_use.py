@@ -77,7 +77,7 @@ def test_copies_share_the_power_of_their_gpu(tmp_path: Path) -> None:
 
 def test_a_group_divides_by_the_power_of_all_its_gpus(tmp_path: Path) -> None:
     job = Job(name="vae", model="vae", placement=Placement(devices="progression"))
-    task = msgspec.structs.replace(make_task(), job=job, gpus=(make_gpu(0), make_gpu(1)), ranks=2)
+    task = make_task(job=job, gpus=(make_gpu(0), make_gpu(1)), ranks=2)
     result = used(400.0, task=task, telemetry=make_telemetry(make_device(0), make_device(1)))
     (kept,) = summary_for(tmp_path, result).jobs
     assert kept.perf == 200.0

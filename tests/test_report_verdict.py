@@ -15,6 +15,7 @@ from scipy import stats
 
 from benchsuite import cli
 from benchsuite.describe.tasks import Job
+from benchsuite.describe.training import Training
 from benchsuite.records import Code, DataUsed, Result, Run
 from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import Repeat, Summary
@@ -248,7 +249,9 @@ def test_a_published_baseline_gives_the_ratio_alone() -> None:
 
 
 def test_another_workload_is_refused_unless_told(tmp_path: Path) -> None:
-    here = run_in(tmp_path / "here", results({"a": 1.0, "b": 1.5}, params={"batch_size": 64}, precision="bf16"))
+    here = run_in(
+        tmp_path / "here", results({"a": 1.0, "b": 1.5}, params={"batch_size": 64}, training=Training(precision="bf16"))
+    )
     base = run_in(tmp_path / "base", results({"a": 1.0, "b": 1.0}))
     refused, forced = against(here, base), against(here, base, unlike=True)
     fields = ("params.batch_size 128 -> 64", "precision fp32 -> bf16")
@@ -263,8 +266,7 @@ def test_another_workload_is_refused_unless_told(tmp_path: Path) -> None:
 
 def machine(**changes: Any) -> Callable[[Summary], Summary]:
     def changed(summary: Summary) -> Summary:
-        assert summary.machine
-        return msgspec.structs.replace(summary, machine=msgspec.structs.replace(summary.machine, **changes))
+        return msgspec.structs.replace(summary, machines=(msgspec.structs.replace(summary.machines[0], **changes),))
 
     return changed
 
@@ -335,7 +337,7 @@ def test_which_gpu_the_launcher_named_is_no_difference(tmp_path: Path) -> None:
 
 def test_what_a_side_does_not_tell_is_no_difference(tmp_path: Path) -> None:
     here = run_in(tmp_path / "run", results({"a": 1.0}, repeats=1))
-    bare = of_jobs(settings={}, tasks=())(of_run(machine=None, code=(), isolation={}, gpus_used=0)(here))
+    bare = of_jobs(settings={}, tasks=())(of_run(machines=(), code=(), isolation={}, gpus_used=0)(here))
     assert differences(here, bare).found == ()
     of_base = ("host", "machine", "GPUs used", "code", "isolation", "settings of jobs")
     assert differences(here, bare).unknown == (*(f"{what} (base)" for what in of_base), "data (both)")
@@ -371,7 +373,7 @@ def runs_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "120")
     jobs = {"a": 1.0, "convnet_fp16": 0.9, "fast_style": 1.0, "translator": 1.0}
     first = make_run()
-    other = msgspec.structs.replace(first, machine=msgspec.structs.replace(first.machine, driver="590.1"))
+    other = msgspec.structs.replace(first, machines=(msgspec.structs.replace(first.machines[0], driver="590.1"),))
     keep_run(tmp_path / "here", results(jobs, seed=1), run=other)
     keep_run(tmp_path / "base", results(dict.fromkeys(jobs, 1.0), seed=2), run=first)
     keep_run(tmp_path / "few", results(dict.fromkeys(jobs, 1.0), repeats=2, params={"batch_size": 64}), run=first)

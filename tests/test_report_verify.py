@@ -20,10 +20,11 @@ from made_telemetry import stolen_from
 from support import benchsuite, command, environ, in_process, one_line_error, wait_for, write_profile
 
 from benchsuite import manifest
+from benchsuite.describe.profile import load
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.describe.training import Training
 from benchsuite.records import Code, DataUsed, PrecisionCheck, ProfileUsed, Result, Stream, Tenant
-from benchsuite.report.verify import Finding, hashed
+from benchsuite.report.verify import Finding
 from benchsuite.report.verify.check import DEMANDS, RECORDS, check
 from benchsuite.rundir import LOCK
 from benchsuite.telemetry import DeviceTelemetry, GpuProcess, Telemetry
@@ -128,14 +129,17 @@ def copied_over(run: Path) -> None:
 
 def unplan(job: str, *repeats: int) -> Callable[[Json], None]:
     def change(plan: Json) -> None:
-        plan["tasks"] = [t for t in plan["tasks"] if t["job"]["name"] != job or t["repeat"] not in repeats]
+        for wave in plan["waves"]:
+            wave["tasks"] = [t for t in wave["tasks"] if t["job"]["name"] != job or t["repeat"] not in repeats]
 
     return change
 
 
 def easier(run: Path) -> None:
     """A lighter job, in the plan and in the results alike."""
-    edit(run / "plan.json", lambda plan: [t["job"]["params"].update(items=9) for t in plan["tasks"]])
+    edit(
+        run / "plan.json", lambda plan: [t["job"]["params"].update(items=9) for w in plan["waves"] for t in w["tasks"]]
+    )
     for file in run.glob("p.*.json"):
         edit(file, lambda r: r["task"]["job"]["params"].update(items=9))
 
@@ -160,6 +164,10 @@ def backwards(result: Json) -> None:
 
 
 def text_edited(run: Json) -> None:
+    run["profile"]["text"] = run["profile"]["text"].replace('"min_time_s": 0.7', '"min_time_s": 0.9')
+
+
+def text_made_impossible(run: Json) -> None:
     run["profile"]["text"] = run["profile"]["text"].replace('"min_time_s": 0.7', '"min_time_s": 70')
 
 
@@ -177,20 +185,34 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], object], dict[str, str]]] = {
         {"files": "p.one.J1", "attempts": "one.J1: its result"},
     ),
     "a failure turned ok": (in_result(turned_ok, "two.J0"), {"attempts": "attempt 1, failed"}),
-    "a task less": (in_file("plan.json", unplan("two", 1)), {"plan is whole": "two, repeat 1: not planned"}),
+    "a task less": (in_file("plan.json", unplan("two", 1)), {"plan": "two.J1 is not in plan.json"}),
     "a job less": (
         in_file("plan.json", unplan("two", 0, 1)),
-        {"plan": "run.json says", "profile text": "two is in the profile, not in the plan", "results": "two.J0"},
+        {"plan": "two.J0 is not in plan.json", "results": "two.J0"},
     ),
-    "a lighter job": (easier, {"plan": "run.json says"}),
+    "a lighter job": (easier, {"plan": "one.J0: params.items 1 -> 9 in plan.json"}),
     "another task": (
         in_result(lambda r: r["task"]["job"].update(max_count=7)),
         {"results": "differs from the planned one in job.max_count"},
     ),
     "another identity": (in_result(lambda r: r["identity"].update(repeat=0)), {"results": "its identity"}),
-    "an edited profile": (in_file("run.json", text_edited), {"profile text": "min_time_s 70 in the profile, 0.7"}),
-    "another hash": (in_file("run.json", lambda r: r["profile"].update(sha256="0" * 64)), {"plan": "000000000000"}),
-    "fewer repeats": (in_file("run.json", lambda r: r.update(repeats=1)), {"plan is whole": "says 1 repeat"}),
+    "an edited profile": (in_file("run.json", text_edited), {"plan": "min_time_s 0.9 -> 0.7 in plan.json"}),
+    "an impossible profile": (
+        in_file("run.json", text_made_impossible),
+        {"plan": "min_time_s 70 is over max_time_s 30"},
+    ),
+    "another command": (
+        in_file("run.json", lambda r: r["command"].extend(["--", "--items", "9"])),
+        {"plan": "one.J0: params.items 9 -> 1 in plan.json"},
+    ),
+    "another hash": (
+        in_file("run.json", lambda r: r["profile"].update(sha256="0" * 64)),
+        {"profile hash": "000000000000"},
+    ),
+    "fewer repeats": (
+        in_file("run.json", lambda r: r.update(repeats=1)),
+        {"plan is whole": "says 1 repeat", "plan": "two.J1 is in plan.json, and was not asked for"},
+    ),
     "another end": (other_attempts('"status":"failed"', '"status":"ok"'), {"attempts": "two.J0, attempt 1, ok"}),
     "another attempt": (other_attempts('"attempt":1', '"attempt":2'), {"attempts": "attempts 2"}),
     "an end less": (forget_the_last_end, {"attempts": "no end of attempt 1 names it"}),
@@ -216,6 +238,27 @@ def test_tampering_is_found_by_the_manifest_and_by_what_contradicts_it(name: str
     assert "manifest" not in found
     for about, words in expected.items():
         assert words in found.get(about, "nothing"), found
+
+
+def test_a_change_on_the_command_line_excuses_only_itself(finished: Path, tmp_path: Path) -> None:
+    """A plan that differs from the profile in more than what stands after `--` is found, in results alike."""
+    arguments = ("jobs", str(finished / "p.json"), "-o", "out", "--name", "one", "--", "--items", "3")
+    assert benchsuite(*arguments, cwd=tmp_path).returncode == 0
+    run = tmp_path / "out"
+    assert records(run)["plan"].text.endswith("with the changes --items 3")
+    assert bad(run) == {}
+
+    def shorter(job: Json) -> None:
+        job.update(min_time_s=0.5, max_count=5)
+        job["training"].update(precision="bf16")
+
+    edit(run / "plan.json", lambda plan: [shorter(t["job"]) for wave in plan["waves"] for t in wave["tasks"]])
+    edit(result_of(run, "one.J0"), lambda result: shorter(result["task"]["job"]))
+    manifest.seal(run)
+    words = bad(run)["plan"]
+    for change in ("min_time_s 0.7 -> 0.5", "max_count none -> 5", "precision fp32 -> bf16"):
+        assert f"one.J0: {change} in plan.json" in words
+    assert "items" not in words
 
 
 def test_each_changed_missing_and_additional_file_is_named(run: Path) -> None:
@@ -306,18 +349,20 @@ def test_a_run_of_an_older_benchsuite_keeps_its_hashes(run: Path) -> None:
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
     plan, kept = json.loads((run / "plan.json").read_text()), json.loads((run / "run.json").read_text())
-    for task in plan["tasks"]:
-        del task["job"]["channels_last"], task["job"]["parallel"]
-    del kept["machine"]["gpu_note"]
+    tasks = [task for wave in plan["waves"] for task in wave["tasks"]]
+    for task in tasks:
+        del task["job"]["training"]["channels_last"], task["job"]["training"]["parallel"]
+    del kept["machines"][0]["gpu_note"]
     (run / "plan.json").write_text(json.dumps(plan))
     (run / "run.json").write_text(json.dumps(kept))
     assert "machine" in bad(run), "today's machine has the note again, as none"
 
-    jobs = {task["job"]["name"]: task["job"] for task in plan["tasks"]}
+    jobs = {task["job"]["name"]: task["job"] for task in tasks}
     jobs = {name: {**job, "params": dict(sorted(job["params"].items()))} for name, job in jobs.items()}
     kept["profile"]["sha256"] = sha256([*jobs.values()])
     (run / "run.json").write_text(json.dumps(kept))
-    facts = sha256({**kept["machine"], "packages": dict(sorted(kept["machine"]["packages"].items()))})
+    machine = kept["machines"][0]
+    facts = sha256({**machine, "packages": dict(sorted(machine["packages"].items()))})
     for file in run.glob("p.*.json"):
         edit(file, lambda r: r["machine"].update(facts_sha256=facts))
     manifest.seal(run)
@@ -422,12 +467,12 @@ def with_stream(result: Result, **fields: Any) -> Result:
 
 
 def demands(folder: Path, results: list[Result], **run: Any) -> dict[str, Finding]:
-    sha256 = hashed.jobs([result.task for result in results])[0]
+    sha256 = load("smoke").sha256
     profile = ProfileUsed(name="smoke", path="smoke.yaml", sha256=sha256, text="vae: {}", official=True)
     code = Code(version="0.1.0", commit="1" * 40, dirty=False)
     repeats = max(result.task.repeat for result in results) + 1
     keep_run(folder, results, run=make_run(**{"profile": profile, "code": code, "repeats": repeats, **run}))
-    return {f.about: f for f in check(folder, {"smoke": sha256})[DEMANDS]}
+    return {f.about: f for f in check(folder)[DEMANDS]}
 
 
 VAE = Job(name="vae", model="vae", placement=Placement(devices="each"))
@@ -445,7 +490,7 @@ def test_a_good_run_meets_every_demand_but_a_whole_profile(tmp_path: Path) -> No
 
 
 CROWDED = "another run of benchsuite is on this machine (process 7): its share and ours overlap"
-SHARED = msgspec.structs.replace(FENCED, reason=CROWDED)
+SHARED = msgspec.structs.replace(FENCED, crowded=True, reason=CROWDED)
 UNKNOWN = {"clock_events_s": None, "foreign": None, "ecc_uncorrected": None, "reasons": {"foreign": "in a container"}}
 ON_DATA = Job(name="vae", model="vae", data="mnist", page_cache="cold", placement=Placement(devices="each"))
 READ = DataUsed(name="mnist", real=True, version="1", sha256="f" * 64, page_cache="cold", cached=0.0)
@@ -461,7 +506,7 @@ WARM = DataUsed(name="mnist", real=True, version="1", sha256="f" * 64, page_cach
             "isolation",
             "unmet",
             "another run of benchsuite",
-            {"tenant": msgspec.structs.replace(FENCED, reason=CROWDED)},
+            {"tenant": msgspec.structs.replace(FENCED, crowded=True, reason=CROWDED)},
         ),
         ("failures", "unmet", "16.7 %: 1 of 6", {"status": "failed", "rates": ()}),
         ("overlap", "unmet", "during at least 55 % of each", {"origin_s": 1005.0}),

@@ -9,6 +9,7 @@ import sys
 import pytest
 from conftest import make_result, make_slices
 
+from benchsuite.measurement import read_clock
 from benchsuite.records import Measurement, Slice, Stream
 from benchsuite.report.measure.window import Window, stream_window, task_window, window_slices
 
@@ -17,7 +18,7 @@ WARM_UP = [2.0] * 2 + [40.0] * 2 + [100.0] * 5 + [101.0] * 5 + [99.0] * 5 + [100
 
 
 def window_of(slices: tuple[Slice, ...]) -> Window:
-    return stream_window(Stream(device="cpu", unit="image", origin_s=1000.0, slices=slices))
+    return stream_window(Stream(clock=read_clock(), device="cpu", unit="image", origin_s=1000.0, slices=slices))
 
 
 def spans(*bounds: float, items: int = 100) -> tuple[Slice, ...]:
@@ -111,7 +112,15 @@ def test_scatter_above_the_limit_is_not_steady(low: int, high: int, spread: floa
 def test_rates_of_ranks_add_up() -> None:
     def stream(rank: int, rate: float, seconds: int = 15, *, counts_items: bool = True) -> Stream:
         slices = make_slices([rate] * (2 * seconds))
-        return Stream(device=str(rank), rank=rank, unit="image", origin_s=0, slices=slices, counts_items=counts_items)
+        return Stream(
+            clock=read_clock(),
+            device=str(rank),
+            rank=rank,
+            unit="image",
+            origin_s=0,
+            slices=slices,
+            counts_items=counts_items,
+        )
 
     def of(*streams: Stream) -> Window:
         return task_window(make_result(measurement=Measurement(streams=streams)))
@@ -125,5 +134,7 @@ def test_rates_of_ranks_add_up() -> None:
 
 
 def test_it_is_light_to_import() -> None:
-    code = "import sys, benchsuite.report.window; print({'pandas', 'scipy', 'torch', 'rich'} & set(sys.modules))"
+    code = (
+        "import sys, benchsuite.report.measure.window; print({'pandas', 'scipy', 'torch', 'rich'} & set(sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -21,6 +21,7 @@ from benchsuite.host.device import clock_events
 from benchsuite.host.digest import summarise, summarise_tenant
 from benchsuite.host.series import Series, write_series
 from benchsuite.host.usage import Usage, look
+from benchsuite.measurement import read_clock
 from benchsuite.records import Stream
 from benchsuite.schema import decode
 from benchsuite.telemetry import (
@@ -138,7 +139,7 @@ def test_numbers_of_another_container_are_not_called_foreign() -> None:
 
 
 def test_samples_join_the_slices_of_a_stream_by_the_monotonic_clock() -> None:
-    stream = Stream(device="GPU-0", unit="image", origin_s=1000.0, slices=make_slices((1.0,) * 4))
+    stream = Stream(clock=read_clock(), device="GPU-0", unit="image", origin_s=1000.0, slices=make_slices((1.0,) * 4))
     start_s, end_s = (stream.origin_s + s for s in (stream.slices[1].start_s, stream.slices[3].end_s))
     kept: Series[DeviceSample] = Series()
     for tenth in range(30):

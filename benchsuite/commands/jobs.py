@@ -69,7 +69,7 @@ def command(
     """
     from benchsuite.describe import profile as profiles
     from benchsuite.describe.overrides import Overrides
-    from benchsuite.describe.plan import make_plan
+    from benchsuite.describe.plan import make_plan, plan_of
     from benchsuite.host import machine as host
     from benchsuite.launch.session import Invocation, data_root
     from benchsuite.rundir import planned_repeats

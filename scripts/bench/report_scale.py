@@ -52,7 +52,7 @@ from benchsuite.records import (
     Timeline,
     WarmUp,
 )
-from benchsuite.rundir import Attempt, RunDir, job_id
+from benchsuite.rundir import Attempt, RunDir
 from benchsuite.schema import to_json
 from benchsuite.telemetry import GAUGES, GPM_GAUGES, DeviceTelemetry, Spread, Telemetry, TenantTelemetry
 
@@ -265,7 +265,7 @@ def make_folder(folder: Path, number_of: int, slices: int) -> int:
     for number, (task, began_s) in enumerate(placed):
         result = made_result(task, began_s, slices, chance)
         fail = ".FAIL" if result.status in FAILURES else ""
-        name = f"{task.profile}.{task.job.name}.J{job_id(task)}{fail}.20260106-160000-{number:06d}.json"
+        name = f"{task.profile}.{task.id}{fail}.20260106-160000-{number:06d}.json"
         text = to_json(result)
         (folder / name).write_bytes(text)
         total += len(text)

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 
 from benchsuite import __version__
-from benchsuite.describe import invocation
+from benchsuite.describe import entries, invocation
 from benchsuite.describe.changes import job_changes
 from benchsuite.describe.overrides import Overrides
 from benchsuite.describe.plan import make_plan
 from benchsuite.describe.profile import Profile, of_text
 from benchsuite.describe.tasks import Plan, Task
-from benchsuite.errors import BenchError
+from benchsuite.errors import BenchError, ModelError
 from benchsuite.records import Run
 from benchsuite.report.read.load import INSUFFICIENT, OPEN
 from benchsuite.report.show.format import count
@@ -49,8 +49,7 @@ def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Find
     try:
         profile, plan = _again(path, run)
     except BenchError as error:
-        remedy = "verify where the profile's models can be found: in the folder from which the run was started"
-        yield unmet("plan", f"it cannot be planned again here: {error}", remedy)
+        yield _not_again(error, tasks)
         yield _hash(run, hashed.jobs(tasks, path / "plan.json"))
         return
     troubles = list(_differing(plan.tasks, tasks))
@@ -64,6 +63,17 @@ def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Find
         text = f"this benchsuite ({__version__}) plans it otherwise than {run.code.version} did"
         yield unmet("plan", text, "verify it with the benchsuite that ran it", troubles)
     yield _hash(run, (*hashed.jobs(tasks, path / "plan.json"), profile.sha256))
+
+
+def _not_again(error: BenchError, tasks: Sequence[Task]) -> Finding:
+    """A model of the user's own may not be here; anything else contradicts the plan that was made once."""
+    for entry in {task.job.entry for task in tasks if task.job.entry}:
+        try:
+            entries.declared(None, entry)
+        except ModelError as missing:
+            remedy = "verify where the model can be found: in the folder from which the run was started"
+            return unmet("plan", f"it cannot be planned again here: {missing}", remedy)
+    return all_or_bad("plan", [f"the kept profile and command line give no plan: {error}"], "", "contradiction")
 
 
 def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
