@@ -18,7 +18,7 @@ from benchsuite.report.measure.window import task_window
 from benchsuite.report.read.load import Loaded, Row, load
 from benchsuite.report.read.summary import write_summary
 from benchsuite.report.show.html import charts, page
-from benchsuite.report.show.render import Report
+from benchsuite.report.show.report import Report
 from benchsuite.report.show.svg import chart, scale, thinned
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.score import score

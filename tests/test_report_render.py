@@ -2,68 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from conftest import keep_results, keep_run, make_result, make_run, make_task
-from rich.console import Console
+from outputs import held, line_of, summary_for, text_of
 
 from benchsuite.describe.tasks import RerunOf
-from benchsuite.records import Code, Failure, Measurement, ProfileUsed, Result
+from benchsuite.records import Code, Failure, Measurement, ProfileUsed
 from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.document import Cell, Run
 from benchsuite.report.show.format import number, one_line, ratio
 from benchsuite.report.show.one_line import figure as words_of
-from benchsuite.report.show.render import Report, render
-from benchsuite.report.stats.compare import compare
-from benchsuite.report.stats.score import score
 from benchsuite.report.stats.summarise import summarise
-from benchsuite.report.stats.weights import Weights, weigh
-from benchsuite.rundir import LOCK, Attempt, RunDir
-
-
-def text_of(
-    summary: Summary,
-    weights: dict[str, float] | None = None,
-    base: Summary | None = None,
-    width: int = 120,
-    title: str = "base",
-) -> str:
-    laid = weigh(Weights(weights, "w.json", "b" * 64), summary)
-    comparisons = (compare(summary, base, laid, title),) if base else ()
-    out = io.StringIO()
-    console = Console(file=out, width=width, markup=False, emoji=False, highlight=False)
-    render(Report(title, summary, score(summary, laid), comparisons), console)
-    return out.getvalue()
-
-
-def summary_for(folder: Path, *results: Result, **more: Any) -> Summary:
-    keep_run(folder / "run", results, **more)
-    return summarise(load(folder / "run"))
-
-
-def line_of(text: str, start: str) -> list[str]:
-    (line,) = (line for line in text.splitlines() if line.strip().startswith(start))
-    return words(line)
+from benchsuite.rundir import Attempt, RunDir
 
 
 def words(line: str) -> list[str]:
     return line.split()
-
-
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """As while a run is going on in a folder."""
-    with (folder / LOCK).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def test_a_wide_interval_is_told_as_it_lies(tmp_path: Path) -> None:
@@ -74,7 +32,6 @@ def test_a_wide_interval_is_told_as_it_lies(tmp_path: Path) -> None:
     below, above = (round(100 * (end / 100 - 1)) for end in (job.interval.low, job.interval.high))
     assert (below, above) == (-77, 261)
     assert f" +{above} {below} % " in text_of(summary)
-    assert Cell((Run(f"+{above} {below} %"),)).value == above
 
 
 def test_a_row_and_its_figures(tmp_path: Path) -> None:
