@@ -19,9 +19,8 @@ from benchsuite.host.series import write_series
 from benchsuite.records import Result
 from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.document import Document
-from benchsuite.report.show.report import Report
-from benchsuite.report.show.sections import document
+from benchsuite.report.show.document import Cell, Document, Figure, Section, Sentence, Table
+from benchsuite.report.show.report import Report, document
 from benchsuite.report.show.terminal import render
 from benchsuite.report.stats.compare import compare
 from benchsuite.report.stats.score import score
@@ -53,6 +52,44 @@ def report_of(
     laid = weigh(Weights(weights, "w.json", "b" * 64), summary)
     comparisons = (compare(summary, base, laid, title),) if base else ()
     return Report(title, summary, score(summary, laid), comparisons)
+
+
+def document_of(summary: Summary, weights: dict[str, float] | None = None, base: Summary | None = None) -> Document:
+    return document(report_of(summary, weights, base))
+
+
+def section(document: Document, title: str) -> Section:
+    """The only section with a title that begins so; "Jobs" is that of the jobs."""
+    found = [of for of in (document.jobs, *document.sections) if of and of.title.startswith(title)]
+    (only,) = found
+    return only
+
+
+def row(of: Section, name: str) -> dict[str, Cell]:
+    """Column -> cell of the only row with this name, in the last table that has one."""
+    tables = [part for part in of.parts if isinstance(part, Table)]
+    rows = [(table, row) for table in tables for row in table.rows if row[0].text == name]
+    table, cells = rows[-1]
+    return dict(zip([column.name for column in table.columns], cells, strict=True))
+
+
+def texts(cells: dict[str, Cell]) -> dict[str, str]:
+    return {column: cell.text for column, cell in cells.items()}
+
+
+def sentences(of: Section) -> list[str]:
+    return [part.text for part in of.parts if isinstance(part, Sentence)]
+
+
+def beside(document: Document, label: str) -> str:
+    """What the score block shows under a label: a figure with all beside it, or a fact; empty without such a label."""
+    assert document.score
+    for entry in (*document.score.own, *document.score.more, *document.score.facts):
+        if entry.label == label and isinstance(entry, Figure):
+            return " | ".join([entry.value.text, *(sentence.text for sentence in entry.beside)])
+        if entry.label == label:
+            return entry.sentence.text
+    return ""
 
 
 def drawn(document: Document, width: int) -> str:

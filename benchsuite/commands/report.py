@@ -70,8 +70,7 @@ def command(
     from benchsuite import rundir
     from benchsuite.errors import UsageError, one_line
     from benchsuite.report.show import output, terminal
-    from benchsuite.report.show.report import Report
-    from benchsuite.report.show.sections import document
+    from benchsuite.report.show.report import Report, document
     from benchsuite.report.sources import summary_of
     from benchsuite.report.stats import compare as comparing
     from benchsuite.report.stats import weights as weighing

@@ -5,7 +5,7 @@ Texts may hold what files say: a renderer escapes them, and lets no control char
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
@@ -52,24 +52,32 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Heading:
-    """The head of a column.
+class Column(Generic[Row]):
+    """The name of a column, and what stands below it in each row.
 
-    `right`: it holds numbers and is aligned to the right. `prose`: its cells may be folded. `rank`: the higher, the
-    sooner a narrow renderer leaves it out; 0 is never left out.
+    `of` gives the value of a row, which `words` writes as text; or it gives the whole cell. `right`: the column holds
+    numbers and is aligned to the right. `rank`: the higher, the sooner a narrow renderer leaves the column out; 0 is
+    never left out. `prose`: its cells may be folded. `optional`: it is left out if all its cells are absent.
     """
 
     name: str
+    of: Callable[[Row], Value | Cell]
+    words: Callable[[Any], str] = str
     right: bool = False
     rank: int = 0
     prose: bool = False
+    optional: bool = False
+
+    def cell(self, row: Row) -> Cell:
+        value = self.of(row)
+        return value if isinstance(value, Cell) else Cell(self.words(value), value)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings. The first column names each row. `legend` explains the columns."""
+    """Rows of cells under their columns. The first column names each row. `legend` explains the columns."""
 
-    headings: tuple[Heading, ...]
+    columns: tuple[Column[Any], ...]
     rows: tuple[tuple[Cell, ...], ...]
     legend: str = ""
 
@@ -80,13 +88,6 @@ class Fact:
 
     label: str
     sentence: Sentence
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Labels with their sentences: a table without headings."""
-
-    facts: tuple[Fact, ...]
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ class ScoreBlock:
         return tuple(entry for entry in self.more if isinstance(entry, Fact))
 
 
-Part = Table | Facts | Sentence
+# Facts are a table of two columns without names.
+Part = Table | Sentence | tuple[Fact, ...]
 
 
 @dataclass(frozen=True)
@@ -141,46 +143,15 @@ class Document:
     score: ScoreBlock | None
 
 
-@dataclass(frozen=True)
-class Column(Generic[Row]):
-    """A heading, and what stands below it in each row.
-
-    `of` gives the value of a row, which `words` writes as text; or it gives the whole cell. `optional`: the column is
-    left out if all its cells are absent. The other fields are those of a Heading.
-    """
-
-    name: str
-    of: Callable[[Row], Value | Cell]
-    words: Callable[[Any], str] = str
-    right: bool = False
-    rank: int = 0
-    prose: bool = False
-    optional: bool = False
-
-    @property
-    def heading(self) -> Heading:
-        return Heading(self.name, self.right, self.rank, self.prose)
-
-    def cell(self, row: Row) -> Cell:
-        value = self.of(row)
-        return value if isinstance(value, Cell) else Cell(self.words(value), value)
-
-
 def table(
-    columns: Iterable[Column[Row]], rows: Sequence[Row], legend: str = "", tone: Callable[[Row], Tone] | None = None
+    columns: Iterable[Column[Row]], rows: Iterable[Row], legend: str = "", tone: Callable[[Row], Tone] = lambda row: ""
 ) -> Table:
     """A line of cells for each row, in the order of the columns; `tone` is that of a row's cells without their own."""
-    filled = [(column, [column.cell(row) for row in rows]) for column in columns]
-    kept = [(column, cells) for column, cells in filled if not (column.optional and all(c.absent for c in cells))]
-    headings = tuple(column.heading for column, _ in kept)
-    lines = [tuple(cells[place] for _, cells in kept) for place in range(len(rows))]
-    if tone:
-        lines = [tuple(_toned(cell, tone(row)) for cell in line) for row, line in zip(rows, lines, strict=True)]
-    return Table(headings, tuple(lines), legend)
-
-
-def _toned(cell: Cell, tone: Tone) -> Cell:
-    return cell if cell.tone else replace(cell, tone=tone)
+    columns = tuple(columns)
+    lines = [(tone(row), [column.cell(row) for column in columns]) for row in rows]
+    kept = [i for i, column in enumerate(columns) if not column.optional or any(not of[i].absent for _, of in lines)]
+    cells = (tuple(replace(of[i], tone=of[i].tone or of_row) for i in kept) for of_row, of in lines)
+    return Table(tuple(columns[i] for i in kept), tuple(cells), legend)
 
 
 def sentence(text: str, tone: Tone = "", strong: bool = False) -> Sentence:

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from benchsuite.errors import one_line
-from benchsuite.report.show.document import Document, Figure, Heading, Part, ScoreBlock, Section, Sentence, Table
+from benchsuite.report.show.document import Document, Figure, Part, ScoreBlock, Sentence, Table
 
 # All that Markdown, or the HTML within it, could take as its own.
 _SPECIAL = re.compile(r"([\\`*\[\]<>#|~$&]|(?<!\w)_|_(?!\w))")
-_PAIR = (Heading(""), Heading(""))
 
 
 def markdown(document: Document) -> str:
@@ -19,9 +18,11 @@ def markdown(document: Document) -> str:
     for sentence in document.intro:
         lines += [_escaped(sentence.text), ""]
     if document.score:
-        lines += ["## Score", "", *_table(_PAIR, _entries(document.score)), ""]
+        lines += ["## Score", "", *_pairs(_entries(document.score)), ""]
     for section in (document.jobs, *document.sections):
-        lines += _section(section) if section else []
+        if section:
+            lines += [f"## {_escaped(section.title)}", ""]
+            lines += [line for part in section.parts for line in (*_part(part), "")]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -33,31 +34,26 @@ def _entries(block: ScoreBlock) -> Iterator[tuple[str, str]]:
             yield entry.label, entry.sentence.text
 
 
-def _section(section: Section) -> Iterator[str]:
-    yield from (f"## {_escaped(section.title)}", "")
-    for part in section.parts:
-        yield from (*_part(part), "")
-
-
 def _part(part: Part) -> Iterator[str]:
     if isinstance(part, Sentence):
         yield _escaped(part.text)
     elif isinstance(part, Table):
-        yield from _table(part.headings, ([cell.text for cell in row] for row in part.rows))
+        yield _line(column.name for column in part.columns)
+        yield _line("---:" if column.right else "---" for column in part.columns)
+        yield from (_line(cell.text for cell in row) for row in part.rows)
         yield from ("", _escaped(part.legend)) if part.legend else ()
     else:
-        yield from _table(_PAIR, ((fact.label, fact.sentence.text) for fact in part.facts))
+        yield from _pairs((fact.label, fact.sentence.text) for fact in part)
 
 
-def _table(headings: Iterable[Heading], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    yield _line(_escaped(heading.name) for heading in headings)
-    yield _line("---:" if heading.right else "---" for heading in headings)
-    for row in rows:
-        yield _line(map(_escaped, row))
+def _pairs(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A table without headings, which Markdown still requires."""
+    yield from ("|  |  |", "| --- | --- |")
+    yield from map(_line, rows)
 
 
 def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(map(_escaped, cells))} |"
 
 
 def _escaped(text: str) -> str:

@@ -107,7 +107,7 @@ def _csv(report: Report, out: Path) -> str:
 
 def _md(report: Report, out: Path) -> str:
     from benchsuite.report.show.markdown import markdown
-    from benchsuite.report.show.sections import document
+    from benchsuite.report.show.report import document
 
     return markdown(document(report))
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchsuite.report.show.document import Cell, Document, Facts, Figure, Heading, Part, ScoreBlock, Sentence, Table
+from benchsuite.report.show.document import Column, Document, Figure, Part, ScoreBlock, Sentence, Table
 
 _INDENT = 2
 _GAPS = (2, 1)
@@ -28,23 +29,13 @@ def render(document: Document, console: Console) -> None:
         console.print(_text(line))
     if document.jobs:
         console.print()
-        for part in document.jobs.parts:
-            for drawn in _drawn(part, console.width):
-                console.print(drawn)
+        _parts(console, document.jobs.parts, 0)
     for section in document.sections:
-        _section(console, section.title, section.parts)
+        _rule(console, section.title)
+        _parts(console, section.parts, _INDENT)
     if document.score:
         _rule(console, "Score")
-        _print(console, _score(document.score))
-
-
-def _section(console: Console, title: str, parts: Sequence[Part]) -> None:
-    _rule(console, title)
-    for place, part in enumerate(parts):
-        if isinstance(part, Table) and part.legend and place:
-            console.print()
-        for drawn in _drawn(part, console.width - 2 * _INDENT):
-            _print(console, drawn)
+        _print(console, _score(document.score), _INDENT)
 
 
 def _rule(console: Console, title: str) -> None:
@@ -52,21 +43,30 @@ def _rule(console: Console, title: str) -> None:
     console.rule(_plain(title, "bold"), align="left", style="dim")
 
 
-def _print(console: Console, drawn: RenderableType) -> None:
-    console.print(Padding(drawn, (0, 0, 0, _INDENT), expand=False))
+def _parts(console: Console, parts: Sequence[Part], indent: int) -> None:
+    """A table that has a legend, and so is a section's main one, stands apart from what is above it."""
+    for place, part in enumerate(parts):
+        if place and isinstance(part, Table) and part.legend:
+            console.print()
+        for drawn in _drawn(part, console.width - 2 * indent):
+            _print(console, drawn, indent)
+
+
+def _print(console: Console, drawn: RenderableType, indent: int) -> None:
+    console.print(Padding(drawn, (0, 0, 0, indent), expand=False) if indent else drawn)
 
 
 def _drawn(part: Part, width: int) -> Iterator[RenderableType]:
     if isinstance(part, Sentence):
         yield _text(part)
-    elif isinstance(part, Facts):
-        yield _pairs((_plain(fact.label), _text(fact.sentence)) for fact in part.facts)
-    else:
+    elif isinstance(part, Table):
         drawn, left_out = fitted(part, width)
         yield drawn
         if part.legend:
             omitted = f" Not shown for want of width: {', '.join(left_out)}." if left_out else ""
             yield _plain(f"{part.legend}{omitted}", "dim")
+    else:
+        yield _pairs((_plain(fact.label), _text(fact.sentence)) for fact in part)
 
 
 def _score(block: ScoreBlock) -> RenderableType:
@@ -110,43 +110,34 @@ def _plain(text: str, style: str = "") -> Text:
 
 def fitted(table: Table, width: int) -> tuple[RichTable, list[str]]:
     """Aligned columns under their names, in a width in cells, and the names of those that were left out to fit."""
-    headings = table.headings
-    columns = [_column(table, place) for place in range(len(headings))]
-    full = [max(cell_len(text.plain) for text in column) for column in columns]
-    words = [max(cell_len(word) for text in column for word in text.plain.split() or [""]) for column in columns]
-    least = [min(words[i], _PROSE_WIDTH) if heading.prose else full[i] for i, heading in enumerate(headings)]
-    kept, gap = _kept(headings, least, width)
+    names = [_plain(column.name) for column in table.columns]
+    rows = [[_plain(cell.text, _STYLES[cell.tone]) for cell in row] for row in table.rows]
+    texts = [[text.plain for text in column] for column in zip(names, *rows, strict=True)]
+    full = [max(map(cell_len, column)) for column in texts]
+    words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
+    least = [min(words[i], _PROSE_WIDTH) if column.prose else full[i] for i, column in enumerate(table.columns)]
+    kept, gap = _kept(table.columns, least, width)
     spare = width - sum(least[i] + gap for i in kept) + gap
-    drawn = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    # Where columns do not fit at all, folding is better than losing a part.
     widths = dict(_widths(kept, least, full, spare)) if spare >= 0 else {}
-    for place in kept:
-        # Where columns do not fit at all, folding is better than losing a part.
-        drawn.add_column(
-            columns[place][0],
-            justify="right" if headings[place].right else "left",
-            width=widths.get(place),
-            overflow="fold",
-        )
-    for row in range(1, len(table.rows) + 1):
-        drawn.add_row(*(columns[place][row] for place in kept))
-    return drawn, [heading.name for place, heading in enumerate(headings) if place not in kept]
+    drawn = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for i in kept:
+        justify: JustifyMethod = "right" if table.columns[i].right else "left"
+        drawn.add_column(names[i], justify=justify, width=widths.get(i), overflow="fold")
+    for row in rows:
+        drawn.add_row(*(row[i] for i in kept))
+    return drawn, [column.name for i, column in enumerate(table.columns) if i not in kept]
 
 
-def _column(table: Table, place: int) -> list[Text]:
-    """A column's name, then its cells."""
-    cells: Iterable[Cell] = (row[place] for row in table.rows)
-    return [_plain(table.headings[place].name), *(_plain(cell.text, _STYLES[cell.tone]) for cell in cells)]
-
-
-def _kept(headings: Sequence[Heading], least: Sequence[int], width: int) -> tuple[list[int], int]:
+def _kept(columns: Sequence[Column[Any]], least: Sequence[int], width: int) -> tuple[list[int], int]:
     """The places of the columns that stay, and the gap between them; a narrower gap is tried first."""
-    kept = list(range(len(headings)))
+    kept = list(range(len(columns)))
     while True:
         for gap in _GAPS:
             if sum(least[i] + gap for i in kept) - gap <= width:
                 return kept, gap
-        last = max(kept, key=lambda i: headings[i].rank)
-        if headings[last].rank == 0:
+        last = max(kept, key=lambda i: columns[i].rank)
+        if columns[last].rank == 0:
             return kept, _GAPS[-1]
         kept.remove(last)
 

@@ -20,8 +20,7 @@ from benchsuite.report.show.document import Fact, Sentence, Table, fact
 from benchsuite.report.show.format import NONE, count, number, one_line
 from benchsuite.report.show.html.charts import Figures, telemetry, timelines
 from benchsuite.report.show.html.matrix import level, matrix
-from benchsuite.report.show.report import Report
-from benchsuite.report.show.sections import document
+from benchsuite.report.show.report import Report, document
 
 # Of each failure so many of its last lines are shown, and so many failures that are unlike.
 _LAST_LINES = 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
 from benchsuite.records import Code
@@ -12,7 +12,6 @@ from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.workload import overlap_words
 from benchsuite.report.show.document import Cell, Fact, Figure, ScoreBlock, Sentence, Span, Tone, fact, sentence
 from benchsuite.report.show.format import NONE, bounds, count, number, one_line, percent, ratio
-from benchsuite.report.show.report import Report
 from benchsuite.report.show.sections.origin import machine
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.score import FAILURE_LIMIT, Score
@@ -21,12 +20,12 @@ from benchsuite.telemetry import STOLEN_LIMIT
 _TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "UNFINISHED": "warn"}
 
 
-def score_block(report: Report) -> ScoreBlock:
-    """The block of a report that has jobs."""
-    summary, score = report.summary, report.score
-    several = len(report.comparisons) > 1
-    against = (entry for comparison in report.comparisons for entry in _against(comparison, several))
-    more = (*_reservations(score), *_unlike(summary), *_priced(score, report.price), *against)
+def score_block(
+    summary: Summary, score: Score, comparisons: Sequence[Comparison] = (), price: float | None = None
+) -> ScoreBlock:
+    """The block of a run with jobs; `price` is that of the machine."""
+    against = (entry for comparison in comparisons for entry in _against(comparison, len(comparisons) > 1))
+    more = (*_reservations(score), *_unlike(summary), *_priced(score, price), *against)
     return ScoreBlock(tuple(_own(summary, score)), more, tuple(_facts(summary, score)))
 
 

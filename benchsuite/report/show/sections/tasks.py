@@ -1,4 +1,4 @@
-"""Tasks that need a look: those that are not ok, and those whose window is not steady."""
+"""What needs a look, or stands apart: failures, unsteady windows, reruns, and files that hold no result."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from benchsuite.report.read.load import OPEN
-from benchsuite.report.read.summary import Summary, TaskSummary
-from benchsuite.report.show.document import Cell, Column, Section, sentence, table
-from benchsuite.report.show.format import NONE, one_line, percent
+from benchsuite.report.read.summary import RerunSummary, Summary, TaskSummary
+from benchsuite.report.show.document import Cell, Column, Section, fact, sentence, table
+from benchsuite.report.show.format import NONE, number, one_line, percent, ratio
 
 # As many tasks that failed alike are named.
 _NAMED = 8
@@ -28,6 +28,14 @@ _UNSTEADY_COLUMNS: tuple[Column[TaskSummary], ...] = (
     Column("seconds", lambda task: Cell(f"{task.seconds:.1f}", task.seconds), right=True, rank=2),
     Column("why", lambda task: "; ".join(map(one_line, task.unsteady)) or NONE, prose=True),
 )
+_RERUN_COLUMNS: tuple[Column[RerunSummary], ...] = (
+    Column("task", lambda rerun: rerun.task.id),
+    Column("device", lambda rerun: rerun.task.device, rank=2),
+    Column("perf", lambda rerun: rerun.task.perf, number, right=True),
+    Column("original", lambda rerun: rerun.original_perf, number, right=True, rank=1),
+    Column("ratio", lambda rerun: _ratio(rerun), ratio, right=True),
+    Column("of", lambda rerun: _of(rerun), prose=True),
+)
 
 
 def failures_section(summary: Summary, logs: str | None) -> Section | None:
@@ -44,6 +52,18 @@ def unsteady_section(summary: Summary) -> Section | None:
     tasks = [task for job in summary.jobs for task in job.tasks if task.status == "ok" and task.steady is False]
     title = "Unsteady (the rate does not hold within the window)"
     return Section(title, (table(_UNSTEADY_COLUMNS, tasks),)) if tasks else None
+
+
+def reruns_section(summary: Summary) -> Section | None:
+    """A row for each rerun; None without any."""
+    parts = (table(_RERUN_COLUMNS, summary.reruns),)
+    return Section("Reruns (in no figure above)", parts) if summary.reruns else None
+
+
+def bad_files_section(summary: Summary) -> Section | None:
+    """Each file with why it cannot be used; None without any."""
+    files = tuple(fact(bad.file, one_line(bad.reason)) for bad in summary.bad_files)
+    return Section(f"Files that cannot be used ({len(files)}; counted as no task)", (files,)) if files else None
 
 
 def _alike(summary: Summary) -> Iterator[_Alike]:
@@ -75,3 +95,17 @@ def _drift(task: TaskSummary) -> Cell:
 def _with_half(value: float | None, text: str, half: float | None) -> Cell:
     """A percentage, with the half width of its interval where there is one."""
     return Cell(text if value is None or half is None else f"{text.removesuffix(' %')} ± {percent(half)}", value)
+
+
+def _ratio(rerun: RerunSummary) -> float | None:
+    perf, original = rerun.task.perf, rerun.original_perf
+    return perf / original if perf is not None and original else None
+
+
+def _of(rerun: RerunSummary) -> str:
+    """The original, what was changed, and why the rerun is not ok."""
+    of = rerun.of if rerun.original_perf is not None else f"{rerun.of} (not here, or not ok)"
+    notes = [of, *(one_line(change) for change in rerun.changes)]
+    if rerun.task.status != "ok":
+        notes.append(f"{rerun.task.status}: {one_line(rerun.task.reason)}")
+    return "; ".join(notes)

@@ -26,14 +26,6 @@ class _Used:
     parts: StdParts
 
 
-@dataclass(frozen=True)
-class _Slowed:
-    """A job with the tasks of it that were slowed."""
-
-    job: JobSummary
-    tasks: tuple[TaskSummary, ...]
-
-
 _USE_COLUMNS: tuple[Column[_Used], ...] = (
     Column("job", lambda job: job.name),
     Column("util %", lambda job: job.use.gpu_percent, whole, right=True, rank=1, optional=True),
@@ -48,13 +40,13 @@ _USE_COLUMNS: tuple[Column[_Used], ...] = (
     Column("repeats", lambda job: job.parts.repeats, share, right=True, rank=9, optional=True),
     Column("rest", lambda job: job.parts.rest, share, right=True, rank=10, optional=True),
 )
-_SLOWED_COLUMNS: tuple[Column[_Slowed], ...] = (
-    Column("job", lambda slowed: slowed.job.name),
-    Column("perf", lambda slowed: slowed.job.perf, number, right=True),
-    Column("without", lambda slowed: slowed.job.perf_unthrottled, number, right=True),
-    Column("unit", lambda slowed: f"{slowed.job.unit}/s" if slowed.job.unit else NONE, rank=1),
-    Column("tasks", lambda slowed: _of_ok(slowed), right=True, rank=2),
-    Column("why not", lambda slowed: _why_not(slowed.tasks), prose=True),
+_SLOWED_COLUMNS: tuple[Column[JobSummary], ...] = (
+    Column("job", lambda job: job.name),
+    Column("perf", lambda job: job.perf, number, right=True),
+    Column("without", lambda job: job.perf_unthrottled, number, right=True),
+    Column("unit", lambda job: f"{job.unit}/s" if job.unit else NONE, rank=1),
+    Column("tasks", lambda job: _of_ok(job), right=True, rank=2),
+    Column("why not", lambda job: _why_not(job), prose=True),
 )
 
 
@@ -67,13 +59,9 @@ def use_section(summary: Summary) -> Section | None:
 
 def slowed_section(summary: Summary) -> Section | None:
     """Perf as delivered, beside perf without the slices that were slowed; None where none was."""
-    slowed = [
-        _Slowed(job, tasks)
-        for job in summary.jobs
-        if (tasks := tuple(task for task in job.tasks if task.perf_unthrottled is not None or task.unthrottled_reason))
-    ]
+    jobs = [job for job in summary.jobs if _slowed(job)]
     title = "Slowed by heat or hardware (perf as delivered, and without)"
-    return Section(title, (table(_SLOWED_COLUMNS, slowed),)) if slowed else None
+    return Section(title, (table(_SLOWED_COLUMNS, jobs),)) if jobs else None
 
 
 def _watched(use: Use) -> bool:
@@ -96,11 +84,15 @@ def _throttled(use: Use) -> str:
     return ", ".join(f"{cause} {percent(part)}" for part, cause in found if part > 0) or "none"
 
 
-def _of_ok(slowed: _Slowed) -> Cell:
-    ok = sum(task.status == "ok" for task in slowed.job.tasks)
-    return Cell(f"{len(slowed.tasks)} of {ok}", len(slowed.tasks))
+def _slowed(job: JobSummary) -> list[TaskSummary]:
+    return [task for task in job.tasks if task.perf_unthrottled is not None or task.unthrottled_reason]
 
 
-def _why_not(tasks: tuple[TaskSummary, ...]) -> str:
-    reasons = Counter(one_line(task.unthrottled_reason) for task in tasks if task.unthrottled_reason)
+def _of_ok(job: JobSummary) -> Cell:
+    slowed = len(_slowed(job))
+    return Cell(f"{slowed} of {sum(task.status == 'ok' for task in job.tasks)}", slowed)
+
+
+def _why_not(job: JobSummary) -> str:
+    reasons = Counter(one_line(task.unthrottled_reason) for task in _slowed(job) if task.unthrottled_reason)
     return "; ".join(f"{why} ({count(n, 'task')})" for why, n in reasons.items())
