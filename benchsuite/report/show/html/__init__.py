@@ -112,10 +112,10 @@ def _lines(text: str | None) -> list[str]:
 
 
 def _clean(value: Any) -> Any:
-    """What the template is to show: of text no control character, other than ends of lines and tabs."""
-    if not isinstance(value, str) or isinstance(value, Markup):
+    """What the template is to show: of text (or markup) no control character, other than ends of lines and tabs."""
+    if not isinstance(value, str):
         return value
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in value)
+    return type(value)("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in value))
 
 
 def _environment(report: Report, loaded: Loaded | None) -> Iterator[Fact]:
