@@ -22,7 +22,7 @@ from benchsuite.report.show.html.charts import Figures, telemetry, timelines
 from benchsuite.report.show.html.matrix import level, matrix
 from benchsuite.report.show.report import Report, document
 
-# Of each failure so many of its last lines are shown, and so many failures that are unlike.
+# As many last lines are shown of each failure, and as many failures that differ.
 _LAST_LINES = 40
 _MOST_FAILURES = 100
 _LONGEST_LINE = 500
