@@ -1,16 +1,32 @@
-"""For tests of what a report writes and draws: the command line in this process, and telemetry beside results."""
+"""For tests of what a report shows: runs, their report and document, its text, and telemetry beside results."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import io
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from conftest import keep_run
+from rich.console import Console
 
 from benchsuite import cli
 from benchsuite.host.series import write_series
 from benchsuite.records import Result
-from benchsuite.rundir import results, slug
+from benchsuite.report.read.load import load
+from benchsuite.report.read.summary import Summary
+from benchsuite.report.show.document import Cell, Document, Figure, Section, Sentence, Table
+from benchsuite.report.show.report import Report, document
+from benchsuite.report.show.terminal import render
+from benchsuite.report.stats.compare import compare
+from benchsuite.report.stats.score import score
+from benchsuite.report.stats.summarise import summarise
+from benchsuite.report.stats.weights import Weights, weigh
+from benchsuite.rundir import LOCK, results, slug
 from benchsuite.schema import to_json
 from benchsuite.telemetry import DeviceSample, Telemetry, TenantSample
 
@@ -21,6 +37,91 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[in
         cli.main([str(argument) for argument in arguments])
     out, err = capsys.readouterr()
     return int(ended.value.code or 0), out, err
+
+
+def summary_for(folder: Path, *results: Result, **more: Any) -> Summary:
+    """The summary of a run of these results; `more` as `keep_run` takes it."""
+    keep_run(folder / "run", results, **more)
+    return summarise(load(folder / "run"))
+
+
+def report_of(
+    summary: Summary, weights: dict[str, float] | None = None, base: Summary | None = None, title: str = "base"
+) -> Report:
+    """A report under these weights; `title` is its name and that of the base."""
+    laid = weigh(Weights(weights, "w.json", "b" * 64), summary)
+    comparisons = (compare(summary, base, laid, title),) if base else ()
+    return Report(title, summary, score(summary, laid), comparisons)
+
+
+def document_of(summary: Summary, weights: dict[str, float] | None = None, base: Summary | None = None) -> Document:
+    return document(report_of(summary, weights, base))
+
+
+def section(document: Document, title: str) -> Section:
+    """The only section with a title that begins so; "Jobs" is that of the jobs."""
+    found = [of for of in (document.jobs, *document.sections) if of and of.title.startswith(title)]
+    (only,) = found
+    return only
+
+
+def row(of: Section, name: str) -> dict[str, Cell]:
+    """Column -> cell of the only row with this name, in the last table that has one."""
+    tables = [part for part in of.parts if isinstance(part, Table)]
+    rows = [(table, row) for table in tables for row in table.rows if row[0].text == name]
+    table, cells = rows[-1]
+    return dict(zip([column.name for column in table.columns], cells, strict=True))
+
+
+def texts(cells: dict[str, Cell]) -> dict[str, str]:
+    return {column: cell.text for column, cell in cells.items()}
+
+
+def sentences(of: Section) -> list[str]:
+    return [part.text for part in of.parts if isinstance(part, Sentence)]
+
+
+def beside(document: Document, label: str) -> str:
+    """What the score block shows under a label: a figure with all beside it, or a fact; empty without such a label."""
+    assert document.score
+    for entry in (*document.score.own, *document.score.more, *document.score.facts):
+        if entry.label == label and isinstance(entry, Figure):
+            return " | ".join([entry.value.text, *(sentence.text for sentence in entry.beside)])
+        if entry.label == label:
+            return entry.sentence.text
+    return ""
+
+
+def drawn(document: Document, width: int) -> str:
+    """What a terminal shows, without colour."""
+    out = io.StringIO()
+    render(document, Console(file=out, width=width, markup=False, emoji=False, highlight=False))
+    return out.getvalue()
+
+
+def text_of(
+    summary: Summary,
+    weights: dict[str, float] | None = None,
+    base: Summary | None = None,
+    width: int = 120,
+    title: str = "base",
+) -> str:
+    """A whole report as a terminal shows it."""
+    return drawn(document(report_of(summary, weights, base, title)), width)
+
+
+def line_of(text: str, start: str) -> list[str]:
+    """The words of the only line that begins so."""
+    (line,) = (line for line in text.splitlines() if line.strip().startswith(start))
+    return line.split()
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """As while a run is going on in a folder."""
+    with (folder / LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def sample(folder: Path, *, stolen: float = 0.0) -> None:

@@ -18,7 +18,7 @@ from support import in_process, one_line_error
 
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.export import job_rows, to_csv, to_json
-from benchsuite.report.show.render import Report
+from benchsuite.report.show.report import Report
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.score import score
 from benchsuite.report.stats.weights import weigh, weights_for

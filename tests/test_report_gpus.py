@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 from made_telemetry import make_device, make_telemetry, stolen_from
-from test_report_render import line_of
+from outputs import line_of
 
 from benchsuite.describe.tasks import Gpu
 from benchsuite.records import Pressure, Result, Tenant
 from benchsuite.report.read.load import load
-from benchsuite.report.show.gpus_table import findings, percent_of_best
+from benchsuite.report.show.sections.gpus import findings, percent_of_best
 from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS
 from benchsuite.report.stats.gpus import (
     ALL_JOBS,
@@ -39,7 +39,7 @@ def of(folder: Path, results: Sequence[Result], gpus: int = 8) -> GpuComparison:
 
 
 def told(found: GpuComparison) -> str:
-    return "\n".join(line.plain for line in findings(found))
+    return "\n".join(line.text for line in findings(found))
 
 
 def eight(
@@ -211,7 +211,7 @@ def test_a_difference_of_no_account_is_no_outlier(tmp_path: Path) -> None:
     ]
     found = of(tmp_path, results)
     assert found.outliers == ()
-    assert "No GPU falls out: in 8 tests" in told(found)
+    assert "No GPU is an outlier: in 8 tests" in told(found)
 
 
 def test_the_healthy_two_of_three_are_not_blamed(tmp_path: Path) -> None:

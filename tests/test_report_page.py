@@ -18,7 +18,8 @@ from benchsuite.report.measure.window import task_window
 from benchsuite.report.read.load import Loaded, Row, load
 from benchsuite.report.read.summary_file import write_summary
 from benchsuite.report.show.html import charts, page
-from benchsuite.report.show.render import Report
+from benchsuite.report.show.html.matrix import level, matrix
+from benchsuite.report.show.report import Report
 from benchsuite.report.show.svg import chart, scale, thinned
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.score import score
@@ -147,6 +148,43 @@ def test_all_parts_are_there_in_order(tmp_path: Path) -> None:
     assert all(head.get("scope") for head in read.named("th"))
     assert 'aria-sort="none"' in text
     assert "<dd>jobs suite</dd>" in text
+
+
+def test_no_control_character_of_a_file_gets_into_the_page(tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result("a\x1b[2J\u202e", host="h\x9b", gpu=gpu) for gpu in range(2)])
+    text = page_of(tmp_path)
+    assert all(c.isprintable() or c in "\n\t" for c in text)
+    assert text.count("a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}") >= 3, "name, curve, matrix"
+
+
+def test_the_matrix_compares_gpus_by_the_row(tmp_path: Path) -> None:
+    """A task on several GPUs has no place in it."""
+    rates = ((0, 100), (1, 96), (2, 80), (3, 98))
+    results = [make_result("a", [rate] * 30, gpu=gpu) for gpu, rate in rates]
+    results += [make_result("b", gpu=0), make_result("b", (), gpu=1, status="oom")]
+    both = msgspec.structs.replace(make_task("c"), gpus=(make_gpu(0), make_gpu(1)))
+    keep_run(tmp_path, [*results, make_result(task=both)], run=make_run(4))
+    found = matrix(summarise(load(tmp_path)))
+    assert found
+    assert (found.hosts, found.gpus, found.left_out) == ((("hostA", 4),), ("GPU 0", "GPU 1", "GPU 2", "GPU 3"), 0)
+    a, b = (cells for _, cells in found.rows)
+    assert [(cell.text, level(cell)) for cell in a] == [
+        ("100.0", "level0"), ("96.0", "level2"), ("80.0", "level4"), ("98.0", "level1"),
+    ]  # fmt: skip
+    assert a[1].value == pytest.approx(0.96)
+    assert a[1].note == "96.00 items/s; 1 task, 0 not ok"
+    assert [(cell.text, level(cell)) for cell in b[1:3]] == [("1 oom", "failed"), ("n/a", "none")]
+
+
+def test_cells_are_sorted_by_their_values_and_absent_ones_last(tmp_path: Path) -> None:
+    """Not by what is read: 1,234.50 image/s is a number."""
+    keep_run(tmp_path, [make_result("a", [1234.5] * 30), make_result("b", (), status="oom")])
+    text = page_of(tmp_path).partition("<h2>Environment")[0]
+    cells = re.findall(r'<td class="right"([^>]*)>(?:<span[^>]*>)?(1,23\d[^<]*|n/a)<', text)
+    values = {shown: re.findall(r'data-value="([^"]*)"', attributes) for attributes, shown in cells}
+    ((perf,),) = (of for shown, of in values.items() if shown.startswith("1,23"))
+    assert float(perf) == pytest.approx(1234.5, rel=1e-3)
+    assert all(attributes.strip() == 'data-absent=""' for attributes, shown in cells if shown == "n/a")
 
 
 def test_the_window_is_shaded_where_it_is() -> None:

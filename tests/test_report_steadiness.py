@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from conftest import keep_run, make_gpu, make_result, make_slices, make_task
 from made_telemetry import make_device, make_samples, make_telemetry
+from outputs import summary_for, text_of
 from scipy.special import stdtrit
-from test_report_render import summary_for, text_of
 
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.host.series import write_series

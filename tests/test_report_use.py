@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from conftest import Call, keep_results, keep_run, make_gpu, make_result, make_task
 from made_telemetry import make_device, make_telemetry, stolen_from
-from test_report_render import line_of, summary_for, text_of
+from outputs import line_of, summary_for, text_of
 
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.records import Measurement, PeakMemory, Pressure, Result, Tenant

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-# Where no terminal tells its width (a pipe, a log).
+# In cells, where the output is no terminal (a pipe, a log).
 _PIPE_WIDTH = 120
 
 
@@ -44,7 +44,7 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     default=True,
     help="Take std% off perf_adj, on both sides of a comparison.  [default: penalize]",
 )
-@click.option("--compare-gpus", is_flag=True, help="Set the GPUs side by side, and name one that falls out.")
+@click.option("--compare-gpus", is_flag=True, help="Set the GPUs side by side, and name outliers.")
 @click.option("--price", type=float, metavar="P", help="The machine's price: adds price / score, in its currency.")
 @click.option("--html", metavar="FILE", help="Write one self-contained page, with curves, to a new file.")
 @click.option("--csv", metavar="FILE", help="Write one row a job; '-' is standard output, in place of the text.")
@@ -69,7 +69,8 @@ def command(
 
     from benchsuite import rundir
     from benchsuite.errors import UsageError, one_line
-    from benchsuite.report.show import output, render
+    from benchsuite.report.show import output, terminal
+    from benchsuite.report.show.report import Report, document
     from benchsuite.report.sources import summary_of
     from benchsuite.report.stats import compare as comparing
     from benchsuite.report.stats import weights as weighing
@@ -95,9 +96,9 @@ def command(
     logs = str(out / "logs") if (out / "logs").is_dir() else None
     gpus = side_by_side(summary) if compare_gpus else None
     scored = score(summary, laid, penalized=penalize_variance)
-    report = render.Report(str(out), summary, scored, comparisons, logs, price, gpus)
+    report = Report(str(out), summary, scored, comparisons, logs, price, gpus)
     if not any(target.to_stdout for target in targets):
-        render.render(report, console)
+        terminal.render(document(report), console)
     for target, text in output.written(report, out, targets):
         if target.to_stdout:
             click.echo(text, nl=False)

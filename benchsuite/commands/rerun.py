@@ -94,6 +94,7 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
 def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, str | None]:
     """Where a task goes again: its own GPUs, else those in their places, which is said and returned as a change."""
     from benchsuite.describe.plan import Place, places
+    from benchsuite.describe.tasks import PLACE_AXES
     from benchsuite.errors import UsageError
     from benchsuite.host import machine as host
 
@@ -118,7 +119,7 @@ def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, st
             click.echo(f"note: its GPU {wanted.uuid} ({wanted.name}) is not here; {instead}", err=True)
             changed.append(f"gpu {wanted.uuid} -> {found[0].uuid}")
         placed.append(found[0])
-    axes: dict[str, int] = {axis: old.axes[axis] for axis in ("gpus", "ranks") if axis in old.axes}
+    axes: dict[str, int] = {axis: old.axes[axis] for axis in PLACE_AXES if axis in old.axes}
     return Place(tuple(placed), old.ranks, axes=axes), "; ".join(changed) or None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from benchsuite.describe import entries
 from benchsuite.describe.jobs import resolve
 from benchsuite.describe.overrides import FIELDS, with_values
-from benchsuite.describe.tasks import Job, axis_value, cell_name, written
+from benchsuite.describe.tasks import PLACE_AXES, Job, axis_value, cell_name, written
 from benchsuite.errors import ProfileError, nearest
 
 # More cells than anyone means; a typing error such as a range written out must not plan for hours.
@@ -58,7 +58,7 @@ def cells(job: Job, where: str = "plan") -> list[Cell]:
 
 def _check_axes(job: Job, at: str) -> None:
     parameters = entries.declared(job.model, job.entry).parameters
-    known = {*FIELDS, *parameters} - {"matrix", "tags"}
+    known = {*FIELDS, *parameters} - {"matrix", "tags", *PLACE_AXES}
     number = 1
     for axis, values in job.matrix.items():
         if axis not in known:

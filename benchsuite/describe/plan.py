@@ -16,7 +16,18 @@ import msgspec
 
 from benchsuite.describe import entries
 from benchsuite.describe.matrix import Cell, cells
-from benchsuite.describe.tasks import Gpu, Job, Plan, Task, Wave, cell_name, recorded_environ, wave_name, written
+from benchsuite.describe.tasks import (
+    PLACE_AXES,
+    Gpu,
+    Job,
+    Plan,
+    Task,
+    Wave,
+    cell_name,
+    recorded_environ,
+    wave_name,
+    written,
+)
 from benchsuite.errors import UsageError
 
 # Ranks of a group that runs on the CPU instead of on GPUs: enough to see that it works.
@@ -116,7 +127,7 @@ def again(old: Task, job: Job, place: Place) -> Task:
         place: where it goes now.
     """
     fields = {**written(job), **job.params}
-    axes = {axis: fields.get(axis, value) for axis, value in old.axes.items() if axis not in ("gpus", "ranks")}
+    axes = {axis: fields.get(axis, value) for axis, value in old.axes.items() if axis not in PLACE_AXES}
     cell = Cell(cell_name(job.name, axes), axes, job)
     environ = {name: value for name, value in old.environ.items() if name not in old.job.env}
     task = make_task(cell, place, Around(old.profile, environ, old.data_root), old.repeat)

@@ -26,6 +26,8 @@ _RECORDED = re.compile(
     r"|NVIDIA_TF32_OVERRIDE|GLIBC_TUNABLES|PYTHONHASHSEED|PYTHONPATH|LD_PRELOAD|LD_LIBRARY_PATH"
 )
 
+# The axes of a progression: how many GPUs, or on a CPU how many ranks, a group has.
+PLACE_AXES = ("gpus", "ranks")
 # The launcher sets these for each rank; a worker never inherits them.
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 

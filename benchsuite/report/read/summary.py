@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from benchsuite.describe.tasks import PLACE_AXES
 from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.report.measure.intervals import Interval
 from benchsuite.schema import SCHEMA, Record
@@ -193,6 +194,11 @@ class JobSummary(Record, frozen=True, kw_only=True):
     tasks: tuple[TaskSummary, ...] = ()
 
     @property
+    def varied(self) -> dict[str, Any]:
+        """The axes of a matrix with this row's values, without the number of GPUs or ranks of a progression."""
+        return {axis: value for axis, value in self.axes.items() if axis not in PLACE_AXES}
+
+    @property
     def ended(self) -> int:
         """The tasks that `fail` is out of: all planned ones, less those that a run in progress has yet to end."""
         return self.n - self.to_run
@@ -241,6 +247,7 @@ class Summary(Record, frozen=True, kw_only=True):
 
     @property
     def machine(self) -> Machine | None:
+        """The machine on which benchsuite was started."""
         return self.machines[0] if self.machines else None
 
     @property

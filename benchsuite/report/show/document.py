@@ -1,155 +1,164 @@
-"""A report as a document: taken from what `render` prints, so that text, Markdown and the page show the same."""
+"""A report as a tree of titles, sentences and tables of typed cells; each renderer shows the same tree in its way.
+
+Texts may hold what files say: a renderer escapes them, and lets no control character through.
+"""
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
-
-from rich.console import Console, Group
-from rich.padding import Padding
-from rich.style import Style
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, TypeVar
 
 from benchsuite.report.show.format import NONE
-from benchsuite.report.show.render import Report, render
 
-# So wide that no table leaves a column out.
-_WIDTH = 100_000
-_MOODS = {"red": "bad", "yellow": "warn", "green": "good"}
-_NUMBER = re.compile(r"\s*±?\s*([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)(?:\s|%|$)")
+Tone = Literal["", "good", "warn", "bad", "quiet"]
+Value = float | str | None
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
-class Run:
-    """Text of one look: `mood` is "good", "warn", "bad" or "", whatever colours show it."""
+class Span:
+    """A part of a sentence in one tone."""
 
     text: str
-    mood: str = ""
+    tone: Tone = ""
     strong: bool = False
 
 
 @dataclass(frozen=True)
-class Cell:
-    """Text without control characters, in runs."""
+class Sentence:
+    """Text whose parts may differ in tone."""
 
-    runs: tuple[Run, ...]
+    spans: tuple[Span, ...]
 
     @property
     def text(self) -> str:
-        """All runs, blanks between words single."""
-        return " ".join("".join(run.text for run in self.runs).split())
+        return "".join(span.text for span in self.spans)
 
-    @property
-    def value(self) -> float | None:
-        """The number that the text begins with; None for other text."""
-        found = _NUMBER.match(self.text)
-        return float(found[1].replace(",", "")) if found else None
+
+@dataclass(frozen=True)
+class Cell:
+    """A value (a page sorts by it) and the text that people read; a page shows `note` to those who point at it."""
+
+    text: str
+    value: Value = None
+    tone: Tone = ""
+    note: str = ""
 
     @property
     def absent(self) -> bool:
+        """Whether there is nothing to read or to sort by."""
         return self.text in ("", NONE)
 
 
 @dataclass(frozen=True)
-class Heading:
+class Column(Generic[Row]):
+    """The name of a column, and what stands below it in each row.
+
+    `of` gives the value of a row, which `words` writes as text; or it gives the whole cell. `right`: the column holds
+    numbers and is aligned to the right. `rank`: the higher, the sooner a narrow renderer leaves the column out; 0 is
+    never left out. `prose`: its cells may be folded. `optional`: it is left out if all its cells are absent.
+    """
+
     name: str
-    right: bool
+    of: Callable[[Row], Value | Cell]
+    words: Callable[[Any], str] = str
+    right: bool = False
+    rank: int = 0
+    prose: bool = False
+    optional: bool = False
+
+    def cell(self, row: Row) -> Cell:
+        value = self.of(row)
+        return value if isinstance(value, Cell) else Cell(self.words(value), value)
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table; without a header row `named` is False, and the first column names each row."""
+class Table:
+    """Rows of cells under their columns. The first column names each row. `legend` explains the columns."""
 
-    headings: tuple[Heading, ...]
+    columns: tuple[Column[Any], ...]
     rows: tuple[tuple[Cell, ...], ...]
-    named: bool
+    legend: str = ""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A sentence under a label."""
+
+    label: str
+    sentence: Sentence
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number (or verdict) of the score block, with what is said beside it."""
+
+    label: str
+    value: Cell
+    beside: tuple[Sentence, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScoreBlock:
+    """What a run scores.
+
+    `own` are the figures of the run itself. `more` are, in reading order, the figures of a price or a comparison, and
+    the notes (facts) that a reader of the figures must know. `facts` stand beside every score.
+    """
+
+    own: tuple[Figure, ...]
+    more: tuple[Figure | Fact, ...]
+    facts: tuple[Fact, ...]
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        return (*self.own, *(entry for entry in self.more if isinstance(entry, Figure)))
+
+    @property
+    def notes(self) -> tuple[Fact, ...]:
+        return tuple(entry for entry in self.more if isinstance(entry, Fact))
+
+
+# Facts are a table of two columns without names.
+Part = Table | Sentence | tuple[Fact, ...]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with tables and paragraphs (a Cell is one) in order."""
+    """A title over its parts, in order."""
 
     title: str
-    parts: tuple[Grid | Cell, ...]
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class Document:
-    """`title` and `intro` stand above all; `score` is the score block, None where there are no jobs."""
+    """`intro` stands below the title. `jobs` and `score` are None without jobs; each renderer chooses their places."""
 
     title: str
-    intro: tuple[Cell, ...]
-    score: Section | None
+    intro: tuple[Sentence, ...]
+    jobs: Section | None
     sections: tuple[Section, ...]
+    score: ScoreBlock | None
 
 
-class _Recorder(Console):
-    """A console that keeps what it is to print, by section."""
-
-    def __init__(self) -> None:
-        super().__init__(file=io.StringIO(), width=_WIDTH, markup=False, emoji=False, highlight=False, no_color=True)
-        self.sections: list[tuple[str, list[Grid | Cell]]] = [("", [])]
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        for printed in objects:
-            self.sections[-1][1].extend(self._parts(printed))
-
-    def rule(self, title: str | Text = "", **options: Any) -> None:
-        self.sections.append((_plain(str(title)), []))
-
-    def _parts(self, printed: Any) -> Iterator[Grid | Cell]:
-        if isinstance(printed, Padding):
-            yield from self._parts(printed.renderable)
-        elif isinstance(printed, Group):
-            for part in printed.renderables:
-                yield from self._parts(part)
-        elif isinstance(printed, Table):
-            yield self._grid(printed)
-        else:
-            yield self._cell(printed)
-
-    def _grid(self, table: Table) -> Grid:
-        columns = [[self._cell(cell) for cell in column.cells] for column in table.columns]
-        headings = tuple(Heading(self._cell(column.header).text, column.justify == "right") for column in table.columns)
-        return Grid(headings, tuple(zip(*columns, strict=True)), table.show_header)
-
-    def _cell(self, printed: Any) -> Cell:
-        if not isinstance(printed, Text):
-            printed = Text(printed) if isinstance(printed, str) else Text("".join(self._drawn(printed)))
-        if not printed.spans:  # rich then leaves the style of the whole to the console
-            return Cell((_run(printed.plain, self.get_style(printed.style, default="none")),) if printed.plain else ())
-        return Cell(tuple(_run(segment.text, segment.style) for segment in printed.render(self) if segment.text))
-
-    def _drawn(self, printed: Any) -> Iterator[str]:
-        """What is neither text nor a table, as the text that it would print."""
-        for line in self.render_lines(printed, self.options.update(width=120), pad=False):
-            yield from (segment.text for segment in line)
-            yield " "
+def table(
+    columns: Iterable[Column[Row]], rows: Iterable[Row], legend: str = "", tone: Callable[[Row], Tone] = lambda row: ""
+) -> Table:
+    """A line of cells for each row, in the order of the columns; `tone` is that of a row's cells without their own."""
+    columns = tuple(columns)
+    lines = [(tone(row), [column.cell(row) for column in columns]) for row in rows]
+    kept = [i for i, column in enumerate(columns) if not column.optional or any(not of[i].absent for _, of in lines)]
+    cells = (tuple(replace(of[i], tone=of[i].tone or of_row) for i in kept) for of_row, of in lines)
+    return Table(tuple(columns[i] for i in kept), tuple(cells), legend)
 
 
-def document(report: Report) -> Document:
-    """All that the text report shows; sections in its order, but for the score block."""
-    recorder = _Recorder()
-    render(report, recorder)
-    (_, opening), *rest = recorder.sections
-    first = next((place for place, part in enumerate(opening) if isinstance(part, Grid)), len(opening))
-    title, *intro = (part for part in opening[:first] if isinstance(part, Cell))
-    sections = [Section(name, tuple(parts)) for name, parts in rest]
-    if opening[first:]:
-        sections.insert(0, Section("Jobs", tuple(opening[first:])))
-    score = next((section for section in sections if section.title == "Score"), None)
-    return Document(title.text, tuple(intro), score, tuple(section for section in sections if section is not score))
+def sentence(text: str, tone: Tone = "", strong: bool = False) -> Sentence:
+    """A sentence in one tone."""
+    return Sentence((Span(text, tone, strong),))
 
 
-def _run(text: str, style: Style | None) -> Run:
-    if style is None:
-        return Run(_plain(text))
-    return Run(_plain(text), _MOODS.get(style.color.name, "") if style.color else "", bool(style.bold))
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+def fact(label: str, text: str, tone: Tone = "") -> Fact:
+    """A fact in one tone."""
+    return Fact(label, sentence(text, tone))

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from benchsuite.report.read.summary import JobSummary
-from benchsuite.report.show.render import Report
+from benchsuite.report.show.report import Report
 from benchsuite.report.stats.compare import Comparison, JobRatio
 from benchsuite.report.stats.gpus import Cell, GpuComparison, GpuKey
 from benchsuite.report.stats.scaling import curves

@@ -33,6 +33,11 @@ def share(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.1f}"
 
 
+def whole(value: float | None) -> str:
+    """Without decimals."""
+    return NONE if value is None else f"{value:,.0f}"
+
+
 def percent(value: float | None, digits: int = 1) -> str:
     """A share as percent."""
     return NONE if value is None else f"{100 * value:.{digits}f} %"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchsuite.errors import OutputError, UsageError, one_line
 from benchsuite.files import look
-from benchsuite.report.show.render import Report
+from benchsuite.report.show.report import Report
 from benchsuite.writing import write_new
 
 STDOUT = "-"
@@ -27,7 +27,7 @@ class Target:
 
 
 def targets(files: Mapping[str, str | None]) -> list[Target]:
-    """Where each format goes, of those that are asked for.
+    """Where each format that is asked for goes.
 
     Args:
         files: format ("html", "csv", "md", "json") to file name.
@@ -51,7 +51,7 @@ def targets(files: Mapping[str, str | None]) -> list[Target]:
 
 
 def written(report: Report, out: Path, asked: list[Target]) -> Iterator[tuple[Target, str]]:
-    """Write each file, and yield it with its text; of one that goes to standard output the text only.
+    """Write each file, and yield each target with its text; what goes to standard output is not written here.
 
     Args:
         out: the results folder, or the summary, that the report is of.
@@ -106,8 +106,8 @@ def _csv(report: Report, out: Path) -> str:
 
 
 def _md(report: Report, out: Path) -> str:
-    from benchsuite.report.show.document import document
     from benchsuite.report.show.markdown import markdown
+    from benchsuite.report.show.report import document
 
     return markdown(document(report))
 

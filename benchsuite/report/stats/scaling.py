@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchsuite.describe.tasks import cell_name
+from benchsuite.describe.tasks import PLACE_AXES, cell_name
 from benchsuite.report.measure.intervals import Interval, log_interval
 from benchsuite.report.read.summary import JobSummary, Summary
 
@@ -39,9 +39,8 @@ def curves(summary: Summary) -> list[Curve]:
     """The curve of each progression of a summary."""
     by_job: dict[str, list[JobSummary]] = defaultdict(list)
     for job in summary.jobs:
-        if axis := next((axis for axis in ("gpus", "ranks") if axis in job.axes), None):
-            others = {name: value for name, value in job.axes.items() if name != axis}
-            by_job[cell_name(job.job, others)].append(job)
+        if any(axis in job.axes for axis in PLACE_AXES):
+            by_job[cell_name(job.job, job.varied)].append(job)
     return [_curve(name, sorted(jobs, key=lambda job: job.per)) for name, jobs in by_job.items()]
 
 

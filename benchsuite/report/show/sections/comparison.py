@@ -1,82 +1,64 @@
-"""A comparison as text: how the runs differ, then the ratios with their verdicts, then what decides them."""
+"""A comparison with a base: how the runs differ, then the ratios with their verdicts, then what decides them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
 from benchsuite.report.measure.intervals import MIN_REPEATS
-from benchsuite.report.show import score_text
+from benchsuite.report.show.document import Cell, Column, Part, Section, Tone, sentence, table
 from benchsuite.report.show.format import NONE, bounds, count, number, one_line, percent, ratio
-from benchsuite.report.show.tables import Column, fitted, plain
+from benchsuite.report.show.sections.origin import provenance
 from benchsuite.report.stats.compare import Comparison, JobRatio
 from benchsuite.report.stats.differences import Difference
 from benchsuite.report.stats.verdict import FAMILY_ERROR
 
-_COLUMNS = (
-    Column("job"),
-    Column("perf", right=True, rank=4),
-    Column("base", right=True, rank=3),
-    Column("ratio", right=True),
-    Column("95 %", right=True, rank=1),
-    Column("verdict", prose=True),
-    Column("adj. ratio", right=True, rank=2),
-)
-_DIFFERENCE_COLUMNS = (
-    Column("differs", prose=True),
-    Column("base", prose=True),
-    Column("this run", prose=True),
-    Column("jobs", prose=True),
-)
-# So many differences are told one by one, with so many jobs each.
-_TOLD, _NAMED = 40, 6
+# As many differences are listed, and as many jobs are named at each.
+_LISTED, _NAMED = 40, 6
 # With numbers of repeats that differ by more than this factor, a noisy suite raises more alarms than it should.
 _UNLIKE = 2.0
-_STYLES = {"FASTER": "green", "SLOWER": "red", "AMBIGUOUS": "yellow"}
+_TONES: dict[str, Tone] = {"FASTER": "good", "SLOWER": "bad", "AMBIGUOUS": "warn"}
+
+_COLUMNS: tuple[Column[JobRatio], ...] = (
+    Column("job", lambda job: job.name),
+    Column("perf", lambda job: job.perf, number, right=True, rank=4),
+    Column("base", lambda job: job.base_perf, number, right=True, rank=3),
+    Column("ratio", lambda job: _ratio(job), right=True),
+    Column("95 %", lambda job: Cell(bounds(job.verdict.low, job.verdict.high), job.verdict.low), right=True, rank=1),
+    Column("verdict", lambda job: _verdict(job), prose=True),
+    Column("adj. ratio", lambda job: job.ratio_adj, ratio, right=True, rank=2),
+)
 
 
-def comparison_table(comparison: Comparison, width: int, jobs: int) -> Iterator[RenderableType]:
-    """What stands in a comparison's section, in order.
+def comparison_section(comparison: Comparison, jobs: int) -> Section:
+    """One comparison.
 
     Args:
-        width: in cells.
         jobs: how many this run has.
     """
-    yield plain(f"Base: {score_text.provenance(comparison.base)}")
-    yield from _differences(comparison, width, jobs)
-    table, _ = fitted(_COLUMNS, [_cells(job) for job in comparison.jobs], width)
-    yield Padding(table, (1, 0, 0, 0), expand=False)
-    yield Text("A ratio above 1 means faster than the base; adj. ratio: of perf_adj.", style="dim")
-    yield plain(Text(_what_decides(comparison), style="dim"))
+    return Section(f"Against {comparison.name}", tuple(_parts(comparison, jobs)))
+
+
+def _parts(comparison: Comparison, jobs: int) -> Iterator[Part]:
+    yield sentence(f"Base: {provenance(comparison.base)}")
+    yield from _differences(comparison, jobs)
+    yield table(_COLUMNS, comparison.jobs, "A ratio above 1 means faster than the base; adj. ratio: of perf_adj.")
+    yield sentence(_what_decides(comparison), "quiet")
     for label, names in _remarks(comparison):
-        yield plain(Text(f"{label}: {', '.join(names)}", style="yellow"))
+        yield sentence(f"{label}: {', '.join(names)}", "warn")
 
 
-def _cells(job: JobRatio) -> list[str | Text]:
-    style = _STYLES.get(job.verdict.word or "", "")
-    return [
-        job.name,
-        number(job.perf),
-        number(job.base_perf),
-        ratio(job.ratio) + ("*" if job.forced and job.ratio is not None else ""),
-        bounds(job.verdict.low, job.verdict.high),
-        Text(_job_verdict(job), style=style),
-        ratio(job.ratio_adj),
-    ]
+def _ratio(job: JobRatio) -> Cell:
+    return Cell(ratio(job.ratio) + ("*" if job.forced and job.ratio is not None else ""), job.ratio)
 
 
-def _job_verdict(job: JobRatio) -> str:
-    if job.excluded:
-        return "excluded"
-    return _other_workload(job) if job.refused else job.verdict.words or NONE
+def _verdict(job: JobRatio) -> Cell:
+    text = _other_workload(job) if job.refused else job.verdict.words or NONE
+    return Cell("excluded" if job.excluded else text, job.verdict.word, _TONES.get(job.verdict.word or "", ""))
 
 
 def _other_workload(job: JobRatio) -> str:
-    """Which fields make it another workload, as far as both sides tell."""
+    """Which fields make it another workload, as far as both sides record them."""
     if job.fields:
         return f"other workload: {'; '.join(one_line(field, 80) for field in job.fields)}"
     if job.unknown:
@@ -84,22 +66,26 @@ def _other_workload(job: JobRatio) -> str:
     return "other workload"
 
 
-def _differences(comparison: Comparison, width: int, jobs: int) -> Iterator[RenderableType]:
-    found = comparison.differences.found
+def _differences(comparison: Comparison, jobs: int) -> Iterator[Part]:
+    found, unknown = comparison.differences.found, comparison.differences.unknown
     if found:
-        rows = [[d.what, one_line(d.base), one_line(d.here), _of(d, jobs)] for d in found[:_TOLD]]
-        yield fitted(_DIFFERENCE_COLUMNS, rows, width)[0]
-        if len(found) > _TOLD:
-            yield Text(f"... and {count(len(found) - _TOLD, 'more difference')}", style="yellow")
-    elif not comparison.differences.unknown:
-        yield Text("No difference in machine, software, code, profile, isolation, settings and data.", style="dim")
-    if comparison.differences.unknown:
-        unknown = ", ".join(comparison.differences.unknown)
-        yield Text(f"Not recorded, so that it may differ unseen: {unknown}", style="yellow")
+        columns: tuple[Column[Difference], ...] = (
+            Column("differs", lambda difference: difference.what, prose=True),
+            Column("base", lambda difference: one_line(difference.base), prose=True),
+            Column("this run", lambda difference: one_line(difference.here), prose=True),
+            Column("jobs", lambda difference: _jobs_of(difference, jobs), prose=True),
+        )
+        yield table(columns, found[:_LISTED])
+        if len(found) > _LISTED:
+            yield sentence(f"... and {count(len(found) - _LISTED, 'more difference')}", "warn")
+    elif not unknown:
+        yield sentence("No difference in machine, software, code, profile, isolation, settings and data.", "quiet")
+    if unknown:
+        yield sentence(f"Not recorded, so that it may differ unseen: {', '.join(unknown)}", "warn")
 
 
-def _of(difference: Difference, jobs: int) -> str:
-    """The jobs that it concerns; blank for the whole run."""
+def _jobs_of(difference: Difference, jobs: int) -> str:
+    """The jobs that a difference concerns; blank for the whole run."""
     return "all" if len(difference.jobs) == jobs > 1 else " ".join(_some(difference.jobs))
 
 
@@ -111,8 +97,7 @@ def _some(names: Sequence[str]) -> list[str]:
 def _what_decides(comparison: Comparison) -> str:
     found = sorted({job.verdict.repeats for job in comparison.jobs if job.verdict.df is not None})
     if not found:
-        same = any(job.verdict.identical for job in comparison.jobs)
-        if same:
+        if any(job.verdict.identical for job in comparison.jobs):
             return "Identical content needs no test."
         return f"No verdict: both sides need figures of {MIN_REPEATS} repeats each."
     repeats = " or ".join(f"{here} against {base}" for here, base in found[:3]) + (" ..." if len(found) > 3 else "")

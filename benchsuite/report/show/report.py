@@ -1,0 +1,64 @@
+"""A report: what it is made of, and its document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchsuite.report.read.summary import Summary
+from benchsuite.report.show.document import Document, Section, sentence
+from benchsuite.report.show.sections.comparison import comparison_section
+from benchsuite.report.show.sections.gpus import gpus_section
+from benchsuite.report.show.sections.jobs import jobs_section
+from benchsuite.report.show.sections.origin import headline, progress
+from benchsuite.report.show.sections.scaling import scaling_section
+from benchsuite.report.show.sections.score import score_block
+from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
+from benchsuite.report.show.sections.use import slowed_section, use_section
+from benchsuite.report.stats.compare import Comparison
+from benchsuite.report.stats.gpus import GpuComparison
+from benchsuite.report.stats.score import Score
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is shown.
+
+    `title` names the folder or file. `logs` is the folder of the tasks' output, if it is kept. `price` is that of the
+    machine, in any currency. `gpus` is None unless the user asks to compare them.
+    """
+
+    title: str
+    summary: Summary
+    score: Score
+    comparisons: tuple[Comparison, ...] = ()
+    logs: str | None = None
+    price: float | None = None
+    gpus: GpuComparison | None = None
+
+
+def document(report: Report) -> Document:
+    """All that a report shows; sections without content are left out."""
+    summary = report.summary
+    intro = [headline(summary), *([progress(summary)] if summary.in_progress else [])]
+    return Document(
+        title=f"Results of {report.title}",
+        intro=tuple(sentence(line, "quiet") for line in intro),
+        jobs=jobs_section(summary, report.score) if summary.jobs else None,
+        sections=tuple(section for section in _sections(report) if section),
+        score=score_block(summary, report.score, report.comparisons, report.price) if summary.jobs else None,
+    )
+
+
+def _sections(report: Report) -> Iterator[Section | None]:
+    summary = report.summary
+    yield use_section(summary)
+    yield slowed_section(summary)
+    yield gpus_section(report.gpus)
+    yield scaling_section(summary)
+    for comparison in report.comparisons:
+        yield comparison_section(comparison, len(summary.jobs))
+    yield reruns_section(summary)
+    yield failures_section(summary, report.logs)
+    yield unsteady_section(summary)
+    yield bad_files_section(summary)

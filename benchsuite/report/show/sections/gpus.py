@@ -1,0 +1,95 @@
+"""GPUs side by side: each job on each GPU in percent of the row's best, and which GPUs are outliers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Literal
+
+from benchsuite.report.show.document import Cell, Column, Part, Section, Sentence, Table, sentence, table
+from benchsuite.report.show.format import NONE, count, one_line, share
+from benchsuite.report.stats import gpus as stats
+from benchsuite.report.stats.gpus import MIN_EFFECT, Deviation, GpuComparison, GpuKey, Outlier
+
+Figure = Literal["mean", "min", "max"]
+_TITLES: Mapping[Figure, str] = {
+    "mean": "Mean over repeats",
+    "min": "Lowest of the repeats",
+    "max": "Highest of the repeats",
+}
+# As many GPUs fit side by side in 120 columns of text.
+_SIDE_BY_SIDE = 8
+_Job = tuple[str, Mapping[GpuKey, stats.Cell]]
+
+
+def gpus_section(found: GpuComparison | None) -> Section | None:
+    """The matrices, then the test's findings; None unless the user asks for a comparison."""
+    return Section("GPUs side by side (% of the row's best)", tuple(_parts(found))) if found else None
+
+
+def _parts(found: GpuComparison) -> Iterator[Part]:
+    if not found.cells:
+        yield sentence("No job is placed on each GPU by itself (or the summary does not name its tasks' GPUs).")
+        return
+    repeated = any(len(cell.by_repeat) > 1 for cells in found.cells.values() for cell in cells.values())
+    figures: Mapping[Figure, str] = _TITLES if repeated else {"mean": "One repeat"}
+    for which, title in figures.items():
+        yield sentence(title, strong=True)
+        for host, gpus in itertools.groupby(found.gpus, key=lambda gpu: gpu.host):
+            yield sentence(host, "quiet")
+            in_order = list(gpus)
+            for start in range(0, len(in_order), _SIDE_BY_SIDE):
+                yield _matrix(found, which, in_order[start : start + _SIDE_BY_SIDE])
+    yield from findings(found)
+
+
+def findings(found: GpuComparison) -> Iterator[Sentence]:
+    """Each outlier with its likely cause, or that there is none; and what could not be tested."""
+    for outlier in found.outliers:
+        yield sentence(one_line(_outlier(outlier), 2000), "warn")
+    if found.tests and not found.outliers:
+        yield sentence(
+            f"No GPU is an outlier: in {count(found.tests, 'test')} no GPU differs from the median GPU by "
+            f"{MIN_EFFECT:.0%} or more (family-wise error 5 %)."
+        )
+    for why in dict.fromkeys(found.untested.values()):
+        names = [one_line(name) for name, reason in found.untested.items() if reason == why]
+        yield sentence(f"Not tested: {', '.join(names)} ({why}).", "quiet")
+
+
+def percent_of_best(cells: Mapping[GpuKey, stats.Cell], which: Figure, gpu: GpuKey) -> float | None:
+    """A GPU's share of the best of its row; None without a figure."""
+    best = max((value for cell in cells.values() if (value := getattr(cell, which)) is not None), default=None)
+    own = getattr(cells[gpu], which) if gpu in cells else None
+    return own / best if best and own is not None else None
+
+
+def _matrix(found: GpuComparison, which: Figure, gpus: Sequence[GpuKey]) -> Table:
+    columns: list[Column[_Job]] = [Column("job", lambda job: job[0])]
+    columns += [Column(gpu.short, partial(_cell, which=which, gpu=gpu), right=True, prose=True) for gpu in gpus]
+    return table(columns, list(found.cells.items()))
+
+
+def _cell(job: _Job, which: Figure, gpu: GpuKey) -> Cell:
+    _, cells = job
+    cell = cells.get(gpu)
+    if cell is None:
+        return Cell(NONE)
+    part = percent_of_best(cells, which, gpu)
+    texts = [share(part)] if part is not None else []
+    texts += [f"fail {cell.fail}/{cell.n}"] if cell.fail else []
+    texts += [f"not run {cell.not_run}/{cell.n}"] if cell.not_run else []
+    return Cell(" ".join(texts) or NONE, part, "bad" if cell.fail else "")
+
+
+def _outlier(outlier: Outlier) -> str:
+    jobs = ", ".join(_deviation(one) for one in outlier.deviations)
+    slower = any(one.effect < 0 for one in outlier.deviations)
+    cause = f" Likely cause: {'; '.join(outlier.causes)}." if outlier.causes else ""
+    return f"{outlier.gpu} is {'slower' if slower else 'faster'}: {jobs}.{cause}"
+
+
+def _deviation(one: Deviation) -> str:
+    p = f"p {one.p:.2g}" if one.p >= 1e-4 else "p < 0.0001"
+    return f"{one_line(one.job)} {100 * one.effect:+.1f} % ({p}, {count(one.repeats, 'repeat')})"

@@ -1,0 +1,102 @@
+"""The table of jobs: a row a job, a column a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from benchsuite.describe.tasks import axis_value
+from benchsuite.report.read.summary import JobSummary, Summary
+from benchsuite.report.show.document import Cell, Column, Section, Tone, table
+from benchsuite.report.show.format import NONE, number, percent, share
+from benchsuite.report.stats.score import Score
+
+_LEGEND = (
+    "perf: items/s in the measured window, mean over tasks. std%: between tasks. perf_adj = perf x (1 - std%) x "
+    "(1 - fail/n). 95 %: perf's interval over repeats (needs 3)."
+)
+# Up to this half width an interval is about as wide below as above.
+_NARROW = 0.1
+
+
+def jobs_section(summary: Summary, score: Score) -> Section:
+    """Every job of a run, with the legend of its columns."""
+    legend = _LEGEND if score.penalized else _LEGEND.replace(" x (1 - std%)", "")
+    return Section("Jobs", (table(_columns(summary, score), summary.jobs, legend, _tone),))
+
+
+def _columns(summary: Summary, score: Score) -> Iterator[Column[JobSummary]]:
+    weights = score.weighing.jobs
+    yield Column("job", _name)
+    yield from _axis_columns(summary.jobs)
+    yield Column("n", lambda job: job.n, right=True)
+    yield Column("fail", lambda job: job.fail, right=True)
+    if summary.in_progress:
+        yield Column("to run", lambda job: job.to_run, right=True, rank=1)
+    if any(job.unsteady for job in summary.jobs):
+        yield Column("unsteady", _unsteady, right=True, rank=1)
+    yield Column("perf", lambda job: job.perf, number, right=True)
+    yield Column("unit", _unit, rank=3)
+    yield Column("std%", lambda job: job.std, share, right=True, rank=4)
+    yield Column("perf_adj", _perf_adj, number, right=True, rank=2)
+    yield Column("95 %", _interval, right=True, rank=5)
+    yield Column("weight", lambda job: weights.get(job.name), _weight, right=True, rank=6)
+    yield Column("slices", lambda job: Cell(_basis(job, f"{job.slices:,}"), job.slices), right=True, rank=8)
+    yield Column("seconds", lambda job: Cell(_basis(job, f"{job.seconds:,.1f}"), job.seconds), right=True, rank=7)
+
+
+def _axis_columns(jobs: Sequence[JobSummary]) -> Iterator[Column[JobSummary]]:
+    """A column for each axis over which a matrix varies a job; blank for the other jobs."""
+    for axis in dict.fromkeys(axis for job in jobs for axis in job.varied):
+        yield Column(axis, partial(_axis, axis), right=True)
+
+
+def _axis(axis: str, job: JobSummary) -> Cell:
+    if axis not in job.varied:
+        return Cell("")
+    value = job.varied[axis]
+    return Cell(axis_value(value), value if isinstance(value, int | float | str) else None)
+
+
+def _name(job: JobSummary) -> str:
+    """The row's name; its axes have columns of their own."""
+    if not job.varied:
+        return job.name
+    return f"{job.job}.{job.per}" if len(job.varied) < len(job.axes) else job.job
+
+
+def _tone(job: JobSummary) -> Tone:
+    return "bad" if job.fail else ""
+
+
+def _unsteady(job: JobSummary) -> Cell:
+    return Cell(f"{job.unsteady} of {job.ended - job.fail}", job.unsteady)
+
+
+def _unit(job: JobSummary) -> str:
+    per_gpu = " each" if job.per > 1 else ""
+    return f"{job.unit}/s{per_gpu}" if job.unit else NONE
+
+
+def _perf_adj(job: JobSummary) -> float | None:
+    """Unknown as long as no task of a run in progress has a figure."""
+    return None if job.to_run and job.perf is None else job.perf_adj
+
+
+def _interval(job: JobSummary) -> Cell:
+    """The interval around perf. A wide one lies on a scale of ratios, and is shown by how far it reaches each way."""
+    if job.interval is None or not job.perf:
+        return Cell(NONE)
+    if job.interval.half <= _NARROW:
+        return Cell(f"±{percent(job.interval.half)}", job.interval.half)
+    low, high = (end / job.perf - 1 for end in (job.interval.low, job.interval.high))
+    return Cell(f"{100 * high:+,.0f} {100 * low:+.0f} %", high)
+
+
+def _weight(weight: float | None) -> str:
+    return "none" if weight is None else f"{weight:g}"
+
+
+def _basis(job: JobSummary, text: str) -> str:
+    """What perf rests on; a published perf may come without it."""
+    return text if job.slices or job.perf is None else NONE

@@ -1,0 +1,111 @@
+"""What needs a look, or stands apart: failures, unsteady windows, reruns, and files that hold no result."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from benchsuite.report.read.load import OPEN
+from benchsuite.report.read.summary import RerunSummary, Summary, TaskSummary
+from benchsuite.report.show.document import Cell, Column, Section, fact, sentence, table
+from benchsuite.report.show.format import NONE, number, one_line, percent, ratio
+
+# As many tasks that failed alike are named.
+_NAMED = 8
+_Alike = tuple[str, str, Sequence[TaskSummary]]
+
+_FAILURE_COLUMNS: tuple[Column[_Alike], ...] = (
+    Column("status", lambda alike: Cell(alike[0], alike[0], "bad")),
+    Column("task", lambda alike: _names(alike[2]), prose=True),
+    Column("why", lambda alike: alike[1], prose=True),
+)
+_UNSTEADY_COLUMNS: tuple[Column[TaskSummary], ...] = (
+    Column("task", lambda task: task.id),
+    Column("device", lambda task: task.device, rank=1),
+    Column("spread", lambda task: _with_half(task.spread, percent(task.spread), task.spread_half), right=True),
+    Column("drift per 10 s", lambda task: _drift(task), right=True, rank=4),
+    Column("slices", lambda task: task.slices, right=True, rank=3),
+    Column("seconds", lambda task: Cell(f"{task.seconds:.1f}", task.seconds), right=True, rank=2),
+    Column("why", lambda task: "; ".join(map(one_line, task.unsteady)) or NONE, prose=True),
+)
+_RERUN_COLUMNS: tuple[Column[RerunSummary], ...] = (
+    Column("task", lambda rerun: rerun.task.id),
+    Column("device", lambda rerun: rerun.task.device, rank=2),
+    Column("perf", lambda rerun: rerun.task.perf, number, right=True),
+    Column("original", lambda rerun: rerun.original_perf, number, right=True, rank=1),
+    Column("ratio", lambda rerun: _ratio(rerun), ratio, right=True),
+    Column("of", lambda rerun: _of(rerun), prose=True),
+)
+
+
+def failures_section(summary: Summary, logs: str | None) -> Section | None:
+    """A row for each job, status and reason, and where the tasks' output is; None where all tasks are ok."""
+    alike = list(_alike(summary))
+    if not alike:
+        return None
+    kept = [sentence(f"All that the tasks printed: {logs}")] if logs else []
+    return Section("Not ok", (table(_FAILURE_COLUMNS, alike), *kept))
+
+
+def unsteady_section(summary: Summary) -> Section | None:
+    """A row for each ok task whose window is not steady; None without any."""
+    tasks = [task for job in summary.jobs for task in job.tasks if task.status == "ok" and task.steady is False]
+    title = "Unsteady (the rate does not hold within the window)"
+    return Section(title, (table(_UNSTEADY_COLUMNS, tasks),)) if tasks else None
+
+
+def reruns_section(summary: Summary) -> Section | None:
+    """A row for each rerun; None without any."""
+    parts = (table(_RERUN_COLUMNS, summary.reruns),)
+    return Section("Reruns (in no figure above)", parts) if summary.reruns else None
+
+
+def bad_files_section(summary: Summary) -> Section | None:
+    """Each file with why it cannot be used; None without any."""
+    files = tuple(fact(bad.file, one_line(bad.reason)) for bad in summary.bad_files)
+    return Section(f"Files that cannot be used ({len(files)}; counted as no task)", (files,)) if files else None
+
+
+def _alike(summary: Summary) -> Iterator[_Alike]:
+    """Status, reason and tasks of all that is not ok. What a run in progress has still to run is no failure."""
+    passed_over = {"ok", *OPEN} if summary.in_progress else {"ok"}
+    for job in summary.jobs:
+        alike: dict[tuple[str, str], list[TaskSummary]] = defaultdict(list)
+        for task in job.tasks:
+            if task.status not in passed_over:
+                alike[task.status, one_line(task.reason)].append(task)
+        for (status, reason), tasks in alike.items():
+            yield status, reason, tasks
+
+
+def _names(tasks: Sequence[TaskSummary]) -> str:
+    """ "vae.J0.0 on GPU 0" for one task; "vae.J0.0 J0.1" for several, with the job's name once."""
+    first = tasks[0]
+    if len(tasks) == 1:
+        return f"{first.id} on {first.device}"
+    rest = [task.id.rpartition(".J")[2] for task in tasks[1:_NAMED]]
+    more = [f"and {len(tasks) - _NAMED} more"] if len(tasks) > _NAMED else []
+    return " ".join([first.id, *(f"J{name}" for name in rest), *more])
+
+
+def _drift(task: TaskSummary) -> Cell:
+    return _with_half(task.drift, NONE if task.drift is None else f"{100 * task.drift:+.1f} %", task.drift_half)
+
+
+def _with_half(value: float | None, text: str, half: float | None) -> Cell:
+    """A percentage, with the half width of its interval where there is one."""
+    return Cell(text if value is None or half is None else f"{text.removesuffix(' %')} ± {percent(half)}", value)
+
+
+def _ratio(rerun: RerunSummary) -> float | None:
+    perf, original = rerun.task.perf, rerun.original_perf
+    return perf / original if perf is not None and original else None
+
+
+def _of(rerun: RerunSummary) -> str:
+    """The original, what was changed, and why the rerun is not ok."""
+    of = rerun.of if rerun.original_perf is not None else f"{rerun.of} (not here, or not ok)"
+    notes = [of, *(one_line(change) for change in rerun.changes)]
+    if rerun.task.status != "ok":
+        notes.append(f"{rerun.task.status}: {one_line(rerun.task.reason)}")
+    return "; ".join(notes)

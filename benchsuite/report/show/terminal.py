@@ -1,0 +1,151 @@
+"""A document on a terminal. Reads well without colour; a narrow one loses whole columns, never parts of names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod, RenderableType
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from benchsuite.report.show.document import Column, Document, Figure, Part, ScoreBlock, Sentence, Table
+
+_INDENT = 2
+_GAPS = (2, 1)
+# Up to this width a column of prose keeps its longest word, before other columns are left out for it.
+_PROSE_WIDTH = 20
+_STYLES = {"good": "green", "warn": "yellow", "bad": "red", "quiet": "dim", "": ""}
+# Between a figure and what is said beside it.
+_BESIDE = "   "
+
+
+def render(document: Document, console: Console) -> None:
+    """Print a document; the console must not read markup in names. No control character of a file gets through."""
+    console.print(_plain(document.title, "bold"))
+    for line in document.intro:
+        console.print(_text(line))
+    if document.jobs:
+        console.print()
+        _parts(console, document.jobs.parts, 0)
+    for section in document.sections:
+        _rule(console, section.title)
+        _parts(console, section.parts, _INDENT)
+    if document.score:
+        _rule(console, "Score")
+        _print(console, _score(document.score), _INDENT)
+
+
+def _rule(console: Console, title: str) -> None:
+    console.print()
+    console.rule(_plain(title, "bold"), align="left", style="dim")
+
+
+def _parts(console: Console, parts: Sequence[Part], indent: int) -> None:
+    """A table that has a legend, and so is a section's main one, stands apart from what is above it."""
+    for place, part in enumerate(parts):
+        if place and isinstance(part, Table) and part.legend:
+            console.print()
+        for drawn in _drawn(part, console.width - 2 * indent):
+            _print(console, drawn, indent)
+
+
+def _print(console: Console, drawn: RenderableType, indent: int) -> None:
+    console.print(Padding(drawn, (0, 0, 0, indent), expand=False) if indent else drawn)
+
+
+def _drawn(part: Part, width: int) -> Iterator[RenderableType]:
+    if isinstance(part, Sentence):
+        yield _text(part)
+    elif isinstance(part, Table):
+        drawn, left_out = fitted(part, width)
+        yield drawn
+        if part.legend:
+            omitted = f" Not shown for want of width: {', '.join(left_out)}." if left_out else ""
+            yield _plain(f"{part.legend}{omitted}", "dim")
+    else:
+        yield _pairs((_plain(fact.label), _text(fact.sentence)) for fact in part)
+
+
+def _score(block: ScoreBlock) -> RenderableType:
+    """The run's own figures one below the other, then the rest, and the facts after a blank line."""
+    width = max(cell_len(figure.value.text) for figure in block.own)
+    rows = [(figure.label, _figure(figure, width)) for figure in block.own]
+    rows += [
+        (entry.label, _figure(entry) if isinstance(entry, Figure) else _text(entry.sentence)) for entry in block.more
+    ]
+    rows += [("", Text()), *((fact.label, _text(fact.sentence)) for fact in block.facts)]
+    return _pairs(((_plain(label, "bold"), text) for label, text in rows), whole_labels=True)
+
+
+def _figure(figure: Figure, width: int = 0) -> Text:
+    shown = Text.assemble(_plain(figure.value.text.rjust(width), "bold"))
+    for sentence in figure.beside:
+        shown.append(_BESIDE).append_text(_text(sentence))
+    return shown
+
+
+def _pairs(rows: Iterable[tuple[Text, Text]], whole_labels: bool = False) -> RichTable:
+    """Two columns without headings, folded where they must be."""
+    drawn = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    drawn.add_column(overflow="fold", no_wrap=whole_labels)
+    drawn.add_column(overflow="fold")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def _text(sentence: Sentence) -> Text:
+    return Text.assemble(
+        *(_plain(span.text, f"{'bold ' if span.strong else ''}{_STYLES[span.tone]}") for span in sentence.spans)
+    )
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Text from elsewhere in one style, each control character (so also a line's end) a blank."""
+    return Text("".join(c if c.isprintable() else " " for c in text), style.strip())
+
+
+def fitted(table: Table, width: int) -> tuple[RichTable, list[str]]:
+    """Aligned columns under their names, in a width in cells, and the names of those that were left out to fit."""
+    names = [_plain(column.name) for column in table.columns]
+    rows = [[_plain(cell.text, _STYLES[cell.tone]) for cell in row] for row in table.rows]
+    texts = [[text.plain for text in column] for column in zip(names, *rows, strict=True)]
+    full = [max(map(cell_len, column)) for column in texts]
+    words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
+    least = [min(words[i], _PROSE_WIDTH) if column.prose else full[i] for i, column in enumerate(table.columns)]
+    kept, gap = _kept(table.columns, least, width)
+    spare = width - sum(least[i] + gap for i in kept) + gap
+    # Where columns do not fit at all, folding is better than losing a part.
+    widths = dict(_widths(kept, least, full, spare)) if spare >= 0 else {}
+    drawn = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for i in kept:
+        justify: JustifyMethod = "right" if table.columns[i].right else "left"
+        drawn.add_column(names[i], justify=justify, width=widths.get(i), overflow="fold")
+    for row in rows:
+        drawn.add_row(*(row[i] for i in kept))
+    return drawn, [column.name for i, column in enumerate(table.columns) if i not in kept]
+
+
+def _kept(columns: Sequence[Column[Any]], least: Sequence[int], width: int) -> tuple[list[int], int]:
+    """The places of the columns that stay, and the gap between them; a narrower gap is tried first."""
+    kept = list(range(len(columns)))
+    while True:
+        for gap in _GAPS:
+            if sum(least[i] + gap for i in kept) - gap <= width:
+                return kept, gap
+        last = max(kept, key=lambda i: columns[i].rank)
+        if columns[last].rank == 0:
+            return kept, _GAPS[-1]
+        kept.remove(last)
+
+
+def _widths(kept: Sequence[int], least: Sequence[int], full: Sequence[int], spare: int) -> Iterator[tuple[int, int]]:
+    """Each column's width: those that can use more than their least share the spare width evenly."""
+    in_need = sorted(kept, key=lambda i: full[i] - least[i])
+    for behind, place in zip(range(len(in_need), 0, -1), in_need, strict=True):
+        more = min(full[place] - least[place], spare // behind)
+        spare -= more
+        yield place, least[place] + more
