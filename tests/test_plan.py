@@ -160,7 +160,7 @@ def test_job_ids_are_rendered_from_the_identity() -> None:
 
 
 def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> None:
-    """A18: the job's own program tells what reached it, once from the suite and once from the printed line."""
+    """The job's own program records the values that reached it: once from the suite, once from the printed line."""
     data, out = tmp_path / "data set", tmp_path / "out:1" / "è"
     data.mkdir()
     (tmp_path / "out:1").mkdir()
