@@ -40,8 +40,8 @@ def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
         for finding in findings:
             _show(finding, width, strict, every)
     verdict = f"{troubles} bad" if troubles else "nothing bad"
-    rest = "" if strict else "; --strict takes unmet demands for bad"
-    click.echo(f"{verdict}{rest}. What this cannot detect stands in the README, under Verify.")
+    rest = "" if strict else "; --strict also counts unmet requirements as bad"
+    click.echo(f"{verdict}{rest}. For what it cannot detect, see docs/verify.md.")
     return 1 if strict and troubles else 0
 
 
