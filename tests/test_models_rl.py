@@ -122,10 +122,10 @@ def test_environments_play_the_same_in_any_number_of_processes() -> None:
 def test_processes_of_the_environments_find_the_package_where_it_lies_in_the_current_folder(tmp_path: Path) -> None:
     """As in a clone with an editable install, where the path that a job must not see is also the package's."""
     small = {"environments": 4, "steps": 4, "recurrence": 2, "workers": 2, "units": 16}
-    few = {"max_steps": 6, "min_time_s": 0, "max_time_s": 30}
+    few = {"max_steps": 6, "min_time_s": 0, "max_time_s": 30, "timeout_s": 180}
     profile = write_profile(tmp_path / "p.json", a={"entry": None, "model": "minigrid", "params": small, **few})
     clone = Path(entries.__file__).parents[1]
-    benchsuite("jobs", str(profile), "-o", str(tmp_path / "out"), cwd=clone, env=environ(PYTHONPATH=""))
+    benchsuite("jobs", str(profile), "-o", str(tmp_path / "out"), cwd=clone, env=environ(PYTHONPATH=""), timeout=240)
     result = read_results(tmp_path / "out")["a"]
     assert result.error is None
     assert result.measurement is not None

@@ -1,4 +1,4 @@
-"""BabyAI: proximal policy optimisation in a grid world; missions are given in words.
+"""BabyAI: proximal policy optimisation in a grid world with missions in words.
 
 Application: reinforcement learning; what the agent sees is weighed by its mission (FiLM), a memory follows, and it
 learns over `recurrence` steps. 64 environments make 40 steps each a round, four passes over them. Paper:

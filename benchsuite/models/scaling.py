@@ -1,4 +1,4 @@
-"""Scaling: an image classifier on generated input, on an increasing number of GPUs.
+"""Scaling: an image classifier on generated input, on more and more GPUs.
 
 Application: image classification, to see how training scales: each process has a batch of its own, and the gradients
 of all are averaged. Paper: by `network`; the default is AlexNet, whose many parameters for little work weigh on the
