@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,17 @@ def keep_run(
 @pytest.fixture(name="make_result")
 def make_result_fixture() -> Callable[..., Result]:
     return make_result
+
+
+@pytest.fixture(name="one_thread")
+def one_thread_fixture() -> Iterator[None]:
+    """Compute on one thread: small tensors are slower on more, and much slower where other processes want the cores."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 Call = Callable[..., tuple[int, str, str]]

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -28,8 +29,12 @@ from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.process import MARK
 from benchsuite.launch.waves import Means, Runner
+from benchsuite.models import Workload, on_tensors
 from benchsuite.records import Code, ProfileUsed, Result, Run
 from benchsuite.rundir import RunDir, make_folder, results
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -39,6 +44,12 @@ def environ(**more: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("BENCHSUITE")}
     paths = [str(PROGRAMS), str(PROGRAMS.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": "", **more}
+
+
+def without(*packages: str) -> dict[str, str]:
+    """An environment in which Python does not find these packages, in child processes neither."""
+    given = environ(ABSENT_PACKAGES=" ".join(packages))
+    return {**given, "PYTHONPATH": os.pathsep.join([str(PROGRAMS / "absent"), given["PYTHONPATH"]])}
 
 
 def command(*arguments: str) -> list[str]:
@@ -150,6 +161,31 @@ def side_by_side(
             Runner(Ledger(rundir), means, dict(os.environ), watching, interrupt).run(tasks)
     fencing.close()
     return watching.results
+
+
+def build(model: ModuleType, **changed: Any) -> Workload:
+    """A model's workload with its SMALL parameters, some of them changed; weights are a function of the seed."""
+    import torch
+
+    params = model.Params(**{**model.SMALL, **changed})
+    torch.manual_seed(params.seed)
+    workload = model.build(params)
+    assert isinstance(workload, Workload)
+    return workload
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """All tensors of a batch, in order."""
+    found: list[Tensor] = []
+    on_tensors(lambda tensor: (found.append(tensor), tensor)[1], tree)
+    return found
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether all tensors of two trees of one form are equal."""
+    import torch
+
+    return all(torch.equal(x, y) for x, y in zip(tensors(a), tensors(b), strict=True))
 
 
 def statuses(out: Path) -> dict[str, list[str]]:

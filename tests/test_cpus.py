@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 from fake_cgroups import GIB, V2_LINE, tree, v1_line, v2_tree
 
@@ -70,10 +73,21 @@ def test_a_machine_without_control_groups(tmp_path: Path) -> None:
     assert usable_cpus(tmp_path, {7, 1}) == (1, 7)
 
 
-def test_this_machine_has_no_more_than_its_affinity() -> None:
-    assert set(usable_cpus()) <= os.sched_getaffinity(0)
-    assert 1 <= usable_count() <= len(usable_cpus())
-    assert memory().total_bytes >= memory().available_bytes > 0
+def test_a_process_bound_to_one_cpu_has_that_one() -> None:
+    one = max(os.sched_getaffinity(0))
+    code = (
+        f"import os; os.sched_setaffinity(0, {{{one}}})\n"
+        "from benchsuite.host.cpus import usable_count, usable_cpus\n"
+        "print(usable_cpus(), usable_count())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"({one},) 1\n"
+
+
+def test_this_machines_memory_is_at_most_what_the_kernel_counts() -> None:
+    found, host = memory(), psutil.virtual_memory()
+    assert 0 < found.available_bytes <= found.total_bytes <= host.total
+    assert found.source == ("host" if found.total_bytes == host.total else "cgroup")
 
 
 # --- memory that is ours ----------------------------------------------------------------------------------------------

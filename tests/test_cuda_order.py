@@ -1,4 +1,4 @@
-"""A03: numbers in CUDA_VISIBLE_DEVICES where the user chose CUDA's own order of unlike GPUs."""
+"""Numbers in CUDA_VISIBLE_DEVICES on a machine of unlike GPUs whose user chose CUDA's own order."""
 
 from __future__ import annotations
 

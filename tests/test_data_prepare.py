@@ -117,7 +117,7 @@ def test_ended_half_way_it_goes_on(signum: int, files: Files, tmp_path: Path) ->
     _, said = first.communicate(timeout=20)
     if signum != signal.SIGKILL:
         assert first.returncode == 128 + signum
-        assert "tiny: interrupted; the same command goes on from here" in said
+        assert "tiny: interrupted; run the same command again to continue" in said
     assert not (tmp_path / "data/tiny").exists()
     standing = store.look(tmp_path / "data", descriptor.load(path))
     assert standing.state == "incomplete"
@@ -138,7 +138,7 @@ def test_generating_ends_at_the_first_ctrl_c_and_a_second_does_no_harm(gap_s: fl
         time.sleep(gap_s)
     _, said = making.communicate(timeout=20)
     assert making.returncode in (130, -signal.SIGINT)  # the latter where the second one comes while Python winds up
-    assert "interrupted; the same command goes on from here" in said
+    assert "interrupted; run the same command again to continue" in said
 
 
 def test_two_callers_fetch_once(files: Files, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_changed_byte_is_found_by_verify_and_remembered(files: Files, tmp_path
     assert prepare(path, cwd=tmp_path).returncode == 0
     verified = prepare(path, "--verify", cwd=tmp_path)
     assert verified.returncode == 0, verified.stderr
-    assert "every byte as it was" in verified.stdout
+    assert "no byte has changed" in verified.stdout
     (tmp_path / "data/tiny/sub/waves.npy").write_bytes(TEXT[:-1] + bytes([TEXT[-1] ^ 1]))
     assert store.find(tmp_path / "data", path)
     verified = prepare(path, "--verify", cwd=tmp_path)
@@ -208,7 +208,7 @@ def test_verify_without_names_is_of_what_is_there(tmp_path: Path) -> None:
     one_line_error(prepare("--verify", cwd=tmp_path), "data", "holds no data set to verify", "-d")
     assert prepare("time_series", "--synthetic", "--size", "small", cwd=tmp_path).returncode == 0
     done = prepare("--verify", cwd=tmp_path)
-    assert (done.returncode, done.stdout.count("every byte as it was"), "mnist" in done.stderr) == (0, 1, False)
+    assert (done.returncode, done.stdout.count("no byte has changed"), "mnist" in done.stderr) == (0, 1, False)
 
 
 def test_verify_brings_nothing(files: Files, tmp_path: Path) -> None:

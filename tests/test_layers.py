@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,48 @@ def test_broad_excepts_are_where_they_may_be() -> None:
     assert found == ["benchsuite.worker.__main__"]
 
 
-def test_no_room_has_a_name_that_says_nothing() -> None:
-    vague = {"utils", "util", "common", "base", "manager", "helpers", "helper", "misc"}
-    assert not vague & {path.stem for path in MODULES.values()}
+VAGUE = {"utils", "util", "common", "base", "manager", "helpers", "helper", "misc", "core", "stuff", "tools", "shared"}
+# Pairs that may be alike: cgroupfs is the kernel's own word for the file system in which the cgroups are.
+ALIKE = {("cgroupfs", "cgroups")}
+ENDINGS = ("", "s", "es", "d", "ed", "r", "er", "ing", "ion", "e")
+
+
+def rooms_of(package: Path) -> list[str]:
+    """The names of a package's modules and packages, in order."""
+    inner = (path for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists())
+    return sorted({path.stem for path in inner if not path.stem.startswith("__")})
+
+
+def a_letter_apart(one: str, other: str) -> bool:
+    """Whether a letter added, taken away or replaced makes one name the other."""
+    short, long = sorted((one, other), key=len)
+    if len(short) == len(long):
+        return sum(a != b for a, b in zip(short, long, strict=True)) == 1
+    return any(long[:place] + long[place + 1 :] == short for place in range(len(long)))
+
+
+def differ_by_an_ending(one: str, other: str) -> bool:
+    """Whether both names are one stem of three letters or more with two endings: prepare and prepared."""
+    stems = ({name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)} for name in (one, other))
+    return any(len(stem) > 2 for stem in set.intersection(*stems))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_room_has_a_name_that_says_nothing(module: str) -> None:
+    assert not VAGUE & set(module.rpartition(".")[2].split("_"))
+
+
+@pytest.mark.parametrize("package", sorted({path.parent for path in MODULES.values()}), ids=lambda path: path.name)
+def test_rooms_of_one_package_are_told_apart(package: Path) -> None:
+    pairs = set(combinations(rooms_of(package), 2))
+    alike = {pair for pair in pairs if a_letter_apart(*pair) or differ_by_an_ending(*pair)}
+    assert alike <= ALIKE
+
+
+def test_the_rule_for_names_finds_what_it_forbids() -> None:
+    for one, other in (("tenant", "tenants"), ("prepare", "prepared"), ("fence", "fencing")):
+        assert differ_by_an_ending(one, other)
+    for one, other in (("load", "loads"), ("step", "stop"), ("fence", "fences")):
+        assert a_letter_apart(one, other)
+    for one, other in (("plan", "profile"), ("run", "rate")):
+        assert not differ_by_an_ending(one, other) and not a_letter_apart(one, other)

@@ -7,7 +7,6 @@ import copy
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, fields
 from importlib import import_module
 from itertools import islice
@@ -19,11 +18,9 @@ import msgspec
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("gymnasium")
-pytest.importorskip("ale_py")
-pytest.importorskip("minigrid")
 
 import torch
+from support import build, same, tensors, without
 
 import benchsuite.models
 from benchsuite.describe.tasks import Job
@@ -36,34 +33,25 @@ pytestmark = pytest.mark.torch
 
 FOLDER = Path(benchsuite.models.__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+# The models that need more than torch and torchvision: they alone are skipped where these packages are absent.
+EXTRAS = {"atari": ("ale_py",), "cart_pole": ("gymnasium",), "minigrid": ("gymnasium", "minigrid")}
 PARAMETERS = {"polynome": 5, "sine_wave": 32_284, "vae": 652_824, "cart_pole": 898, "convnet": 11_689_512}
+
+
+def load(name: str) -> ModuleType:
+    """A model's module; the test is skipped where one of its extra packages is absent."""
+    for package in EXTRAS.get(name, ()):
+        pytest.importorskip(package, reason=f"{name} needs {package}")
+    return import_module(f"benchsuite.models.{name}")
 
 
 @pytest.fixture(name="model", params=NAMES)
 def model_fixture(request: pytest.FixtureRequest) -> ModuleType:
-    return import_module(f"benchsuite.models.{request.param}")
-
-
-def build(model: ModuleType, **changed: Any) -> Workload:
-    params = model.Params(**{**model.SMALL, **changed})
-    torch.manual_seed(params.seed)
-    workload = model.build(params)
-    assert isinstance(workload, Workload)
-    return workload
+    return load(request.param)
 
 
 def batches_of(workload: Workload, share: Share | None = None) -> list[Any]:
     return list(islice(workload.batches(share or Share()), 2))
-
-
-def tensors(tree: Any) -> Iterator[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    on_tensors(lambda tensor: (found.append(tensor), tensor)[1], tree)
-    return iter(found)
-
-
-def same(a: Any, b: Any) -> bool:
-    return all(torch.equal(x, y) for x, y in zip(tensors(a), tensors(b), strict=True))
 
 
 def weights(workload: Workload) -> list[Any]:
@@ -171,7 +159,7 @@ def test_the_file_says_what_it_measures(model: ModuleType) -> None:
 
 @pytest.mark.parametrize("name", sorted(PARAMETERS))
 def test_default_size(name: str) -> None:
-    model = import_module(f"benchsuite.models.{name}")
+    model = load(name)
     with torch.device("meta" if name == "convnet" else "cpu"):
         workload = model.build(model.Params())
     assert sum(value.numel() for net in workload.modules.values() for value in net.parameters()) == PARAMETERS[name]
@@ -180,7 +168,7 @@ def test_default_size(name: str) -> None:
 @pytest.mark.parametrize("arch", ["googlenet", "inception_v3", "vit_b_16", "maxvit_t"])
 def test_other_classifiers_are_trained_whole(arch: str) -> None:
     """On the meta device: shapes and gradients without the arithmetic."""
-    convnet = import_module("benchsuite.models.convnet")
+    convnet = load("convnet")
     size = {"inception_v3": 299, "maxvit_t": 224}.get(arch, 64)
     with torch.device("meta"):
         workload = convnet.build(convnet.Params(arch=arch, image_size=size, classes=10, batch_size=2))
@@ -192,13 +180,13 @@ def test_other_classifiers_are_trained_whole(arch: str) -> None:
 
 
 def test_an_unknown_classifier_names_the_nearest() -> None:
-    convnet = import_module("benchsuite.models.convnet")
+    convnet = load("convnet")
     with pytest.raises(ModelError, match=r"'resnet81'; did you mean 'resnet18'\?"):
         convnet.build(convnet.Params(arch="resnet81"))
 
 
 def test_an_episode_counts_the_steps_really_made() -> None:
-    model = import_module("benchsuite.models.cart_pole")
+    model = load("cart_pole")
     workload = build(model, episode_length=7)
     assert workload.step is not None
     assert workload.step(None) == 7
@@ -209,7 +197,7 @@ def test_an_episode_counts_the_steps_really_made() -> None:
 
 
 def test_returns_are_discounted_and_standardised() -> None:
-    returns = import_module("benchsuite.models.cart_pole").returns
+    returns = load("cart_pole").returns
     sums = torch.tensor([1 + 0.5 * (1 + 0.5), 1 + 0.5, 1.0])
     expected = (sums - sums.mean()) / sums.std(correction=0)
     assert torch.allclose(returns([1.0, 1.0, 1.0], 0.5), expected, atol=1e-4)
@@ -227,6 +215,18 @@ def test_generated_batches_are_made_once() -> None:
     assert len(made) == 3
     assert first[0] is first[3] is first[6]
     assert len({float(batch[0]) for batch in first}) == 3
+
+
+def test_without_the_extras_only_the_models_that_need_them_are_skipped() -> None:
+    test = f"{__file__}::{test_parameters_are_plain_and_recordable.__name__}"
+    program = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", test]
+    hidden = without(*{package for needed in EXTRAS.values() for package in needed})
+    root = Path(__file__).parents[1]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=root, env=hidden)
+    assert done.returncode == 0, done.stdout
+    assert f"{len(NAMES) - len(EXTRAS)} passed, {len(EXTRAS)} skipped" in done.stdout
+    for name, needed in EXTRAS.items():
+        assert f"{name} needs {needed[0]}" in done.stdout
 
 
 def test_the_contract_imports_no_torch() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from itertools import islice, pairwise
 from types import ModuleType
 from typing import Any
 
 import pytest
+import support
 
 pytest.importorskip("torch")
 
@@ -22,7 +22,7 @@ from benchsuite.models import Share, Workload, recommendation, translator, wlm
 from benchsuite.worker.step import make_step, read_compiled
 from benchsuite.worker.training import How
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 MODELS: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "wlm-lstm": (wlm, {**wlm.SMALL, "lr": 1.0}),
@@ -33,22 +33,9 @@ MODELS: dict[str, tuple[ModuleType, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors this small are slower on more threads, and much slower where other processes want the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def build(name: str, **changed: Any) -> Workload:
     model, small = MODELS[name]
-    params = model.Params(**{**small, **changed})
-    torch.manual_seed(params.seed)
-    workload = model.build(params)
-    assert isinstance(workload, Workload)
-    return workload
+    return support.build(model, **{**small, **changed})
 
 
 def size(workload: Workload) -> int:

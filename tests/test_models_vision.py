@@ -16,6 +16,7 @@ pytest.importorskip("torchvision")
 import torch
 import torch.nn.functional as F
 import torchvision.models
+from support import build
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -38,14 +39,6 @@ SIZES = [
 
 def named(model: Any) -> str:
     return model.__name__.rpartition(".")[2] if isinstance(model, ModuleType) else ""
-
-
-def build(model: ModuleType, **changed: Any) -> Workload:
-    params = model.Params(**{**model.SMALL, **changed})
-    torch.manual_seed(params.seed)
-    workload = model.build(params)
-    assert isinstance(workload, Workload)
-    return workload
 
 
 def first_batch(workload: Workload) -> Any:

@@ -47,7 +47,7 @@ def told(monitor: Monitor, gpu: Gpu) -> Any:
     return summarise(gpu, series, monitor.device_reasons(gpu.uuid), monitor.own_pids())
 
 
-# --- A01: the GPU that is watched is the one that is used -------------------------------------------------------------
+# --- the GPU that is watched is the one that is used ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_card_is_found_by_uuid_also_where_numbers_have_moved(fake: Any) -> Non
     assert Device(gpu, {}).sample().memory_used_bytes == 200 * MIB
 
 
-# --- A02: what is absent is null with a reason, and harms nothing else ------------------------------------------------
+# --- an absent reading is null, with a reason, and the others are kept ------------------------------------------------
 
 
 def test_unsupported_readings_are_null_with_their_reasons_and_the_rest_is_kept(fake: Any) -> None:

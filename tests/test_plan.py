@@ -153,7 +153,7 @@ def test_waves_are_a_job_in_one_repeat() -> None:
 
 
 def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> None:
-    """A18: the job's own program tells what reached it, once from the suite and once from the printed line."""
+    """The job's own program records the values that reached it: once from the suite, once from the printed line."""
     data, out = tmp_path / "data set", tmp_path / "out:1" / "è"
     data.mkdir()
     (tmp_path / "out:1").mkdir()

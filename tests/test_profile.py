@@ -87,7 +87,7 @@ def test_a_minimum_time_given_beside_the_count_stays() -> None:
 
 
 def test_values_reach_the_model_as_written() -> None:
-    """A18: dashes, spaces, quotes, dollars, the empty text, lists and flags."""
+    """The values hold dashes, spaces, quotes, dollars, the empty text, lists and flags."""
     note = "two words 'q' \"d\" $HOME *"
     words = ["--note", note, "--neg", "-5", "--file=a=b=c", "--words", '["x", "y z"]', "--flag", "--limit", "1_000"]
     job = profile.single(None, "faults:build", Overrides.parse(words))
@@ -214,7 +214,7 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_yaml_scalars_are_those_of_yaml_1_2(tmp_path: Path) -> None:
-    """A17."""
+    """PyYAML reads YAML 1.1: there `1e-4` is text, `off` is false and `12:30:45` is a number."""
     text = "a: 1e-4\nb: off\nc: 12:30:45\nd: no\ne: 2020-01-01\nf: true\ng: null\nh: 1.5e3\ni: 0x1F\nj: '010'\nk: 1_0\n"
     assert files.parse_yaml(text, "x") == {
         "a": 0.0001, "b": "off", "c": "12:30:45", "d": "no", "e": "2020-01-01",

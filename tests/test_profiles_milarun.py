@@ -1,18 +1,15 @@
-"""The shipped suites beside milarun's own: names, order, parameters and weights, but for what is said."""
+"""The shipped suites have the jobs, their order, the parameters and the weights of milarun's, with named exceptions."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from milarun2020 import kept
 
 from benchsuite.describe import profile
 from benchsuite.files import shipped
-
-THEIRS = Path(__file__).resolve().parents[2] / "shared" / "data" / "milarun2020"
-pytestmark = pytest.mark.skipif(not THEIRS.is_dir(), reason="milarun's files are not here")
 
 # Their options, and what ours are called.
 OPTIONS = {
@@ -49,13 +46,10 @@ ATARI_COUNTS = 128
 
 @pytest.mark.parametrize("name", ["standard", "lite", "10gb", "5gb"])
 def test_a_suite_is_milaruns(name: str) -> None:
-    theirs = json.loads((THEIRS / "profiles" / f"{name}.json").read_text())
+    theirs = kept("suites")[name]["jobs"]
     ours = {job.name: job for job in profile.load(name).jobs}
-    assert list(ours) == [job for job in theirs if job != "*"]
-    for job, about in theirs.items():
-        if job == "*":
-            continue
-        given = {key.lstrip("-"): value for key, value in about["arguments"].items()}
+    assert list(ours) == list(theirs)
+    for job, given in theirs.items():
         count = given["max-count"] * (ATARI_COUNTS if job == "atari" else 1)
         assert ours[job].max_count == count, job
         for option, value in given.items():
@@ -64,16 +58,14 @@ def test_a_suite_is_milaruns(name: str) -> None:
                 assert ours[job].params[parameter] == value, f"{job}: {option}"
         if "layers" in given:
             assert ours[job].params["layers"] == [int(n) for n in given["layers"].split(",")]
-        dataset = given.get("dataset", ":").rpartition(":")[2]
-        assert ours[job].data == (DATASETS.get(dataset, dataset) or None), job
-        half = given.get("half") or about["experiment"].endswith("fp16")
-        assert ours[job].precision == ("amp-fp16" if half else "fp32")
-        devices: Any = "progression" if about.get("partition_scheme") else "none" if "no-cuda" in given else "each"
+        dataset = given.get("dataset")
+        assert ours[job].data == DATASETS.get(dataset, dataset), job
+        assert ours[job].precision == ("amp-fp16" if given.get("half") else "fp32")
+        devices: Any = "progression" if given.get("progression") else "none" if "no-cuda" in given else "each"
         assert ours[job].placement.devices == devices
 
 
 @pytest.mark.parametrize("name", ["standard", "10gb", "5gb"])
 def test_the_weights_are_milaruns(name: str) -> None:
-    theirs = json.loads((THEIRS / "weights" / f"{name}.json").read_text())
     ours = json.loads(shipped("weights")[name].read_text())
-    assert {f"{name}.{job}": about for job, about in ours.items()} == theirs
+    assert {job: about["weight"] for job, about in ours.items()} == kept("suites")[name]["weights"]

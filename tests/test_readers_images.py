@@ -19,6 +19,7 @@ pytest.importorskip("torchvision")
 
 import PIL.Image
 import torch
+from support import build, same, tensors
 from torch import Tensor
 
 from benchsuite.data import descriptor
@@ -26,7 +27,7 @@ from benchsuite.data.synthetic import generate
 from benchsuite.data.units import Site
 from benchsuite.describe.tasks import DataFolder
 from benchsuite.errors import ModelError
-from benchsuite.models import Share, Workload, convnet, dcgan, loader, neural_style, on_tensors, ssd, subpixel
+from benchsuite.models import Share, Workload, convnet, dcgan, loader, neural_style, ssd, subpixel
 from benchsuite.models.readers import images
 from benchsuite.worker.step import make_step
 from benchsuite.worker.training import How
@@ -51,11 +52,7 @@ class Case:
     changed: dict[str, Any]
 
     def workload(self, **changed: Any) -> Workload:
-        params = self.model.Params(**{**self.model.SMALL, "batch_size": 4, "workers": 0, **self.changed, **changed})
-        torch.manual_seed(params.seed)
-        workload = self.model.build(params)
-        assert isinstance(workload, Workload)
-        return workload
+        return build(self.model, **{"batch_size": 4, "workers": 0, **self.changed, **changed})
 
 
 LOADER = Case(loader, "fake_imagenet", {})
@@ -85,16 +82,6 @@ def written(name: str, path: Path) -> DataFolder:
 @pytest.fixture(scope="module", name="prepared")
 def prepared_fixture(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DataFolder]:
     return {name: written(name, tmp_path_factory.mktemp(name)) for name in FEW}
-
-
-def tensors(tree: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    on_tensors(lambda tensor: (found.append(tensor), tensor)[1], tree)
-    return found
-
-
-def same(a: Any, b: Any) -> bool:
-    return all(torch.equal(x, y) for x, y in zip(tensors(a), tensors(b), strict=True))
 
 
 def picture(path: Path, left: tuple[int, int, int], right: tuple[int, int, int], size: tuple[int, int]) -> None:

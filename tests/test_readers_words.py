@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -14,10 +13,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import support
 
 pytest.importorskip("torch")
 
 import torch
+from support import tensors
 from torch import Tensor
 
 from benchsuite.data import descriptor
@@ -25,12 +26,12 @@ from benchsuite.data.synthetic import generate
 from benchsuite.data.units import Site
 from benchsuite.describe.tasks import DataFolder
 from benchsuite.errors import ModelError
-from benchsuite.models import Share, Workload, on_tensors, translator
+from benchsuite.models import Share, Workload, translator
 from benchsuite.models.readers import bpe_ids, ratings, tokens
 from benchsuite.worker.step import make_step
 from benchsuite.worker.training import How
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 # Model -> its data set, settings of the generator, and parameters that fit what they make.
 SETS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -40,15 +41,6 @@ SETS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "recommendation": ("ml20m", {"users": 9, "movies": 60, "highest_movie": 300}, {"users": 9, "items": 60}),
     "translator": ("wmt16", {"train": 300, "val": 5, "vocabulary": 60, "median_length": 7.0}, {}),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors this small are slower on more threads, and much slower where other processes want the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module", name="folders")
@@ -84,18 +76,7 @@ def module(name: str) -> ModuleType:
 
 
 def build(name: str, **changed: Any) -> Workload:
-    model = module(name)
-    params = model.Params(**{**model.SMALL, **SETS[name][2], **changed})
-    torch.manual_seed(params.seed)
-    workload = model.build(params)
-    assert isinstance(workload, Workload)
-    return workload
-
-
-def tensors(tree: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    on_tensors(lambda tensor: (found.append(tensor), tensor)[1], tree)
-    return found
+    return support.build(module(name), **{**SETS[name][2], **changed})
 
 
 def taken(name: str, share: Share, count: int, **changed: Any) -> list[list[Tensor]]:

@@ -21,7 +21,7 @@ def row(out: str, job: str) -> list[str]:
 
 
 def test_one_success(call: Call, tmp_path: Path) -> None:
-    """A05."""
+    """One value has no standard deviation: std% is n/a, and the score is not lowered for it."""
     keep_results(tmp_path, [make_result(rates=[50] * 30)])
     code, out, err = call("report", tmp_path, "--compare", tmp_path)
     assert (code, err) == (0, "")
@@ -31,7 +31,7 @@ def test_one_success(call: Call, tmp_path: Path) -> None:
 
 
 def test_all_failed_is_exit_status_1(call: Call, tmp_path: Path) -> None:
-    """A06."""
+    """The report has a row and a failure rate, but no throughput."""
     keep_run(tmp_path / "run", [make_result(gpu=gpu, status="failed", rates=()) for gpu in range(3)])
     code, out, err = call("report", tmp_path / "run")
     assert (code, err) == (1, "")
@@ -40,7 +40,7 @@ def test_all_failed_is_exit_status_1(call: Call, tmp_path: Path) -> None:
 
 
 def test_failures_and_rates_of_zero(call: Call, tmp_path: Path) -> None:
-    """A06, with `x` at rate 0, then all jobs at rate 0."""
+    """First the rate of `x` is 0, then that of all jobs: the geometric mean has no logarithm of 0."""
     idle = make_result("x", rates=[0] * 30)
     keep_results(tmp_path / "a", [make_result("a"), make_result("c", rates=[26] * 30), idle])
     code, out, err = call("report", tmp_path / "a")
@@ -54,7 +54,7 @@ def test_failures_and_rates_of_zero(call: Call, tmp_path: Path) -> None:
 
 
 def test_a_missing_job_marks_the_score(call: Call, tmp_path: Path) -> None:
-    """A04, and the same results under other weights."""
+    """`b` has a weight and no result; with weights that leave `b` out the same results are complete."""
     keep_results(tmp_path / "run", [make_result("a", task=make_task("a", profile="s"))])
     weights = tmp_path / "w.json"
     weights.write_text('{"s.a": {"weight": 1}, "s.b": {"weight": 3}}')
@@ -67,7 +67,7 @@ def test_a_missing_job_marks_the_score(call: Call, tmp_path: Path) -> None:
 
 
 def test_a_mess_is_reported_on(call: Call, tmp_path: Path) -> None:
-    """A14."""
+    """Empty, cut, foreign and undecodable files are listed, and the good files are used."""
     good = keep_results(tmp_path, [make_result(gpu=gpu) for gpu in range(3)])
     (tmp_path / "empty.json").write_bytes(b"")
     (tmp_path / "cut.json").write_bytes(good[0].read_bytes()[:300])

@@ -38,7 +38,7 @@ def note(folder: Path, task: str, attempt: int, event: str, status: str | None =
 
 
 def make_mess(folder: Path) -> None:
-    """A14: three good files and every kind of damage."""
+    """Write three good result files and one file of each kind of damage."""
     good = keep_results(folder, [make_result(gpu=gpu) for gpu in range(3)])
     (folder / "empty.json").write_bytes(b"")
     (folder / "cut.json").write_bytes(good[0].read_bytes()[:400])

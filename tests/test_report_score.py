@@ -51,7 +51,7 @@ def test_a_weighted_geometric_mean() -> None:
 
 
 def test_a_missing_job_does_not_weigh_as_one() -> None:
-    """A04."""
+    """A job without a result leaves numerator and denominator alike; as 1.0 it would make this score 3.16."""
     found = scored(summary(job("s.a", 100)), {"s.a": 1, "s.b": 3})
     assert found.value == pytest.approx(100)
     assert found.incomplete == ("not in this run: s.b",)
@@ -71,7 +71,7 @@ def test_unweighted_jobs_are_listed_and_left_out() -> None:
 
 
 def test_a_failed_job_leaves_the_score_incomplete() -> None:
-    """A06: never a silent 50, 0 or NaN."""
+    """The score of the other jobs is marked INCOMPLETE: it is never 0, NaN or an unmarked 50."""
     jobs = [job("a", 100), job("c", 25), job("x", None, n=3, fail=3)]
     found = scored(summary(*jobs), dict.fromkeys("acx", 1.0))
     assert found.value == pytest.approx(50)

@@ -13,7 +13,7 @@ import re
 import statistics
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -193,7 +193,7 @@ def test_no_machine_beats_itself_by_the_number_of_its_repeats(repeats: tuple[int
 
 
 def recorded(archive: Path) -> Iterator[tuple[str, list[Slice]]]:
-    """Job and slices of each process in an archive of milabench runs whose batch size its command line tells.
+    """Job and slices of each process in an archive of milabench runs whose command line holds a batch size.
 
     An event holds a rate (items/s) of one batch, no time: it is a slice of batch / rate seconds.
     """
@@ -216,23 +216,11 @@ def slices(rates: Sequence[float], items: int) -> Iterator[Slice]:
         start_s += items / rate
 
 
-@pytest.mark.parametrize(
-    ("archive", "processes", "worst", "errors"),
-    [
-        ("8GPUs", 131, "stargan", {"stargan": 0.153, "resnet50": 0.140, "convnext_large-fp32": 0.049}),
-        ("L40S", 66, "resnet152-ddp-gpus", {"resnet152-ddp-gpus": 0.112, "whisper": 0.064, "resnet50": 0.0002}),
-    ],
-)
-def test_work_over_time_against_the_mean_of_rates(
-    archive: str, processes: int, worst: str, errors: dict[str, float]
-) -> None:
-    """On the very slices of our window a mean of rates is up to 15 % too high, though most jobs would not show it."""
-    path = ARCHIVES / f"{archive}.zip"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
+def errors_of_the_mean(processes: Iterable[tuple[str, list[Slice]]]) -> tuple[dict[str, float], int]:
+    """By how much the mean of a window's rates is above its work over its time, of each job; the number of windows."""
     ours: dict[str, list[float]] = defaultdict(list)
     theirs: dict[str, list[float]] = defaultdict(list)
-    for job, of in recorded(path):
+    for job, of in processes:
         window = stream_window(Stream(clock=read_clock(), device="GPU", unit="item", origin_s=0.0, slices=tuple(of)))
         if window.perf is not None:
             rates = [s.items / s.elapsed_s for s in window_slices(of)]
@@ -240,8 +228,33 @@ def test_work_over_time_against_the_mean_of_rates(
             ours[job].append(window.perf)
             theirs[job].append(statistics.fmean(rates))
     found = {job: statistics.fmean(theirs[job]) / statistics.fmean(ours[job]) - 1 for job in ours}
-    assert sum(map(len, ours.values())) == processes
-    assert max(found, key=lambda job: found[job]) == worst
+    return found, sum(map(len, ours.values()))
+
+
+# Of two archives of milabench: the processes with a window, and errors of some jobs, the largest first.
+ERRORS = {
+    "8GPUs": (131, {"stargan": 0.153, "resnet50": 0.140, "convnext_large-fp32": 0.049}),
+    "L40S": (66, {"resnet152-ddp-gpus": 0.112, "whisper": 0.064, "resnet50": 0.0002}),
+}
+
+
+@pytest.mark.parametrize("archive", ERRORS)
+def test_the_mean_of_rates_is_above_work_over_time(archive: str) -> None:
+    """The slices are those of our window. The rates of these jobs are kept to five digits in tests/data."""
+    kept = json.loads((Path(__file__).parent / "data/milabench-rates.json").read_text("utf-8"))[archive]
+    found, _ = errors_of_the_mean((job, list(slices(one["rates"], one["batch"]))) for job in kept for one in kept[job])
+    assert found == pytest.approx(ERRORS[archive][1], abs=0.001)
+
+
+@pytest.mark.parametrize("archive", ERRORS)
+def test_most_jobs_would_not_show_it(archive: str) -> None:
+    path = ARCHIVES / f"{archive}.zip"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    processes, errors = ERRORS[archive]
+    found, windows = errors_of_the_mean(recorded(path))
+    assert windows == processes
+    assert max(found, key=lambda job: found[job]) == next(iter(errors))
     assert {job: found[job] for job in errors} == pytest.approx(errors, abs=0.001)
     assert min(found.values()) > -1e-9
     assert statistics.median(found.values()) < 0.01

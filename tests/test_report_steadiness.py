@@ -115,7 +115,8 @@ def test_spread_has_an_interval() -> None:
         found = spread(make_slices(noisy([100] * 18, 0.05, seed)))
         assert found is not None
         covered += abs(found.value - 0.05) <= found.half
-    assert covered >= 180
+    # 95 % of 200 within three standard errors.
+    assert 180 <= covered <= 199
 
 
 @pytest.mark.parametrize("noise", [0.005, 0.02, 0.05])

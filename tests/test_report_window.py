@@ -13,7 +13,7 @@ from benchsuite.measurement import read_clock
 from benchsuite.records import Measurement, Slice, Stream
 from benchsuite.report.measure.window import Window, stream_window, task_window, window_slices
 
-# A13 stretched to 12 s: the first two seconds, then four times 2.5 s.
+# Warm-up stretched to 12 s: the first two seconds, then four times 2.5 s.
 WARM_UP = [2.0] * 2 + [40.0] * 2 + [100.0] * 5 + [101.0] * 5 + [99.0] * 5 + [100.0] * 5
 
 
@@ -134,7 +134,6 @@ def test_rates_of_ranks_add_up() -> None:
 
 
 def test_it_is_light_to_import() -> None:
-    code = (
-        "import sys, benchsuite.report.measure.window; print({'pandas', 'scipy', 'torch', 'rich'} & set(sys.modules))"
-    )
+    heavy = {"pandas", "scipy", "torch", "rich"}
+    code = f"import sys, benchsuite.report.measure.window; print({heavy} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -38,7 +38,7 @@ def test_names_are_milaruns(tmp_path: Path) -> None:
 
 
 def test_a_taken_name_advances_the_microseconds_and_replaces_nothing(tmp_path: Path) -> None:
-    """A15: one name, one clock, many writers."""
+    """Five results of one task are written at the same time of a frozen clock."""
     paths = [rundir.write_result(tmp_path, make_result(rates=[float(i)]), WHEN) for i in range(1, 6)]
     assert [p.name[-11:-5] for p in paths] == ["123456", "123457", "123458", "123459", "123460"]
     kept = [from_json(p.read_bytes(), Result).measurement.streams[0].slices[0].items for p in paths]
@@ -73,7 +73,7 @@ def test_a_file_system_without_hard_links_is_served_too(tmp_path: Path, monkeypa
 
 
 def test_a_full_disk_leaves_neither_half_a_file_nor_a_lost_old_one(tmp_path: Path) -> None:
-    """A14: `ulimit -f` stands for the full disk."""
+    """A limit on the size of files (`ulimit -f`) stands for the full disk."""
     old = rundir.write_result(tmp_path, make_result(rates=[1.0]), WHEN)
     before = old.read_bytes()
     big = make_result(rates=[100.0] * 400)

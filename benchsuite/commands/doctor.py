@@ -1,4 +1,4 @@
-"""`benchsuite doctor`: will this machine give results that can be trusted?"""
+"""`benchsuite doctor`: problems of this machine that would spoil a measurement."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
 
 @click.command()
 @click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
-@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(data: str | None, as_json: bool) -> int:
-    """Say whether this machine will give trustworthy results, with the remedy for each trouble.
+    """Check this machine for problems, and give their remedies.
 
-    Exit status 0, or 1 where something is BAD.
+    Exit status 0, or 1 if something is BAD.
     """
     from benchsuite.doctor import gpus, host
     from benchsuite.host import machine

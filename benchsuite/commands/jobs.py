@@ -1,4 +1,4 @@
-"""`benchsuite jobs`: run a profile's jobs and keep one result each."""
+"""`benchsuite jobs`: run the jobs of a profile; each task leaves one result."""
 
 from __future__ import annotations
 
@@ -29,24 +29,22 @@ _EPILOG = "After -- come job fields (--max-count, --min-time-s, --precision, ...
 @click.command(epilog=_EPILOG)
 @click.argument("profile")
 @click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
-@click.option("-o", "--out", help="New folder for the results; - writes each as a JSON line on stdout.")
-@click.option("--repeat", type=click.IntRange(min=1), help="Passes over the profile.  [default: 1]")
-@click.option(
-    "--resume", is_flag=True, help="Go on with the run in OUT: its interrupted and unstarted waves, new repeats."
-)
-@click.option("--name", "only", multiple=True, metavar="JOB", help="Run only this job; may be repeated.")
-@click.option("--exclude", multiple=True, metavar="JOB", help="Leave this job out; may be repeated.")
+@click.option("-o", "--out", help="New folder for the results; - writes each result as a JSON line to stdout.")
+@click.option("--repeat", type=click.IntRange(min=1), help="How often the profile is run.  [default: 1]")
+@click.option("--resume", is_flag=True, help="Continue the run in OUT; a higher --repeat adds repeats.")
+@click.option("--name", "only", multiple=True, metavar="JOB", help="Run only this job. Can be given several times.")
+@click.option("--exclude", multiple=True, metavar="JOB", help="Leave this job out. Can be given several times.")
 @click.option(
     "--isolation",
     type=click.Choice(["auto", "cgroup", "affinity", "none"]),
     default="auto",
     show_default=True,
-    help="How tasks side by side are fenced off from each other.",
+    help="How tasks that run at the same time are separated.",
 )
 @click.option("--no-cgexec", is_flag=True, help="The same as --isolation none.")
-@click.option("--require-isolation", is_flag=True, help="Refuse to start rather than fall back to a weaker fence.")
+@click.option("--require-isolation", is_flag=True, help="Refuse to start instead of using a weaker isolation.")
 @click.option(
-    "--dry-run", is_flag=True, help="Print every task, its GPU and a command line that runs it; start nothing."
+    "--dry-run", is_flag=True, help="Print each task, its GPU and a command line that runs it; start nothing."
 )
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 def command(
@@ -63,9 +61,10 @@ def command(
     dry_run: bool,
     changes: tuple[str, ...],
 ) -> int:
-    """Run the jobs of PROFILE, a file or the name of a shipped profile: each once per visible GPU.
+    """Run the jobs of a profile on every GPU.
 
-    The results go to results/PROFILE-DATE-TIME, or below $BENCHSUITE_OUT.
+    PROFILE is a file or the name of a shipped profile. The results go to results/PROFILE-DATE-TIME, or below
+    $BENCHSUITE_OUT.
     """
     from benchsuite.describe import profile as profiles
     from benchsuite.describe.overrides import Overrides

@@ -1,4 +1,4 @@
-"""`benchsuite list`: what there is to run."""
+"""`benchsuite list`: models, profiles, data sets, plots, and the schema of a result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import click
 @click.command()
 @click.argument("what", type=click.Choice(["models", "profiles", "datasets", "plots", "schema"]))
 def command(what: str) -> None:
-    """List models, profiles, data sets or kinds of plots; `schema` prints the JSON schema of a result."""
+    """List models, profiles, data sets or plots.
+
+    `schema` prints the JSON schema of a result.
+    """
     {"models": _models, "profiles": _profiles, "datasets": _datasets, "plots": _plots, "schema": _schema}[what]()
 
 

@@ -13,12 +13,15 @@ _ENDINGS = (".png", ".svg", ".pdf")
 
 @click.command()
 @click.argument("results", required=False, type=click.Path(path_type=Path))
-@click.option("--kind", required=True, help="What to show: see 'benchsuite list plots'.")
+@click.option("--kind", required=True, help="The plot: see 'benchsuite list plots'.")
 @click.option("-o", "--output", metavar="FILE", help="A new .png, .svg or .pdf file.  [default: KIND.png]")
-@click.option("--base", metavar="BASE", help="For compare: a baseline, a summary file or another results folder.")
-@click.option("--task", metavar="ID", help="For throughput and telemetry: this task alone, such as vae.J0.1.")
+@click.option("--base", metavar="BASE", help="For compare: a baseline's name, a summary file or a results folder.")
+@click.option("--task", metavar="ID", help="For throughput and telemetry: draw only this task, such as vae.J0.1.")
 def command(results: Path | None, kind: str, output: str | None, base: str | None, task: str | None) -> None:
-    """Draw RESULTS, a results folder or a summary (default: the newest run)."""
+    """Draw a plot of a run.
+
+    RESULTS is a results folder or a summary; the default is the newest run.
+    """
     from benchsuite import rundir
     from benchsuite.errors import OutputError, UsageError, one_line
     from benchsuite.files import look

@@ -27,12 +27,12 @@ _EVERY_S = 10.0
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--profile", help="The data sets of this profile's jobs.")
+@click.option("--profile", help="Prepare the data sets that this profile's jobs read.")
 @click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
 @click.option("--synthetic", is_flag=True, help="Generate data of the same formats and statistics; no network needed.")
-@click.option("--size", type=click.Choice(["small", "full"]), help="How much is generated.  [default: full]")
-@click.option("--verify", is_flag=True, help="Only check what is there, reading every byte; bring nothing.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes that generate.  [default: the usable CPUs]")
+@click.option("--size", type=click.Choice(["small", "full"]), help="Size of generated data.  [default: full]")
+@click.option("--verify", is_flag=True, help="Check every byte of the data sets that are there; prepare nothing.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that generate data.  [default: the usable CPUs]")
 def command(
     names: tuple[str, ...],
     profile: str | None,
@@ -42,10 +42,11 @@ def command(
     verify: bool,
     workers: int | None,
 ) -> int:
-    """Bring data sets below the data folder: those named, or all; what is ready already is left as it is.
+    """Download or generate data sets.
 
-    NAME is a shipped data set, or a descriptor file such as a copy of one with a mirror of your own. An interrupted
-    call is gone on with by the same command. Exit status 0 if all are ready, else 1.
+    NAME is a shipped data set, or a descriptor file, such as a copy with a mirror of your own. Without a name all data
+    sets are prepared. Those that are ready stay as they are. Run the same command again to continue an interrupted
+    call. Exit status 0 if all are ready, else 1.
     """
     from benchsuite.data.bring import Request
     from benchsuite.data.descriptor import load
@@ -96,7 +97,7 @@ def _bring(root: Path, data: DataSet, request: Request) -> bool:
             shown.say(str(error) if str(error).startswith(data.name) else f"not ready: {error}")
             return False
         except Interrupted:
-            shown.say("interrupted; the same command goes on from here")
+            shown.say("interrupted; run the same command again to continue")
             raise
     held = "real" if found.real else f"synthetic, {found.size}"
     size = store.human(found.size_bytes)
@@ -116,13 +117,13 @@ def _verify(root: Path, data: DataSet) -> bool:
     if found.prepared is None:
         click.echo(f"{data.name}: {found.state}: {one_line(found.reason)}; bring it with '{found.command}'", err=True)
         return False
-    click.echo(f"{data.name}: ready: {found.reason}, every byte as it was")
+    click.echo(f"{data.name}: ready: {found.reason}, no byte has changed")
     return True
 
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end what is being done, even a read that waits for a silent server.
+    """End the work on SIGINT, SIGTERM and SIGHUP, even a read that waits for a silent server.
 
     The first counts: a second one, as of `timeout` or an impatient hand, would break into the tidying up.
     """
@@ -144,7 +145,7 @@ def _signals() -> Iterator[None]:
 
 
 class _Shown:
-    """A watcher of one data set: a bar on a terminal, plain lines now and then elsewhere."""
+    """Shows the progress of one data set: a bar on a terminal, otherwise a line now and then."""
 
     def __init__(self, name: str) -> None:
         self._name = name

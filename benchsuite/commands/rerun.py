@@ -1,4 +1,4 @@
-"""`benchsuite rerun`: exactly the same task again."""
+"""`benchsuite rerun`: one task again, exactly as it was."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from benchsuite.records import Machine, Result
 
 
-@click.command(epilog="After -- come changes: job fields and the model's parameters; each is listed.")
+@click.command(epilog="After -- come changes: job fields and parameters of the model. Each change is printed.")
 @click.argument("result")
 @click.option("-o", "--out", help="A .json file, a folder, or - for stdout.  [default: beside RESULT]")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
-    """Run the task of RESULT again: its parameters, environment, GPU and data.
+    """Run the task of a result again.
+
+    It has the same parameters, environment, GPU and data.
 
     A rerun is shown beside its original and never counts in a score.
     """
@@ -59,13 +61,13 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
 
 
 def _go_to(original: Result) -> None:
-    """An entry of the user's own is looked for where it was."""
+    """Change to the folder in which the original found an entry of the user's own."""
     if original.task.job.entry and original.task.cwd and Path(original.task.cwd).is_dir():
         os.chdir(original.task.cwd)
 
 
 def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, ...]) -> Task:
-    """The task anew, with its changes; what differs without being asked for is said on stderr."""
+    """The task to run again, with the changes; any other difference is reported on stderr."""
     import msgspec
 
     from benchsuite.describe import plan

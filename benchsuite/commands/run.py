@@ -1,4 +1,4 @@
-"""`benchsuite run`: one model alone."""
+"""`benchsuite run`: one model, once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from pathlib import Path
 import click
 
 
-@click.command(epilog="After -- come job fields (--max-count, --precision, ...) and the model's parameters.")
+@click.command(epilog="After -- come job fields (--max-count, --precision, ...) and parameters of the model.")
 @click.argument("entry")
 @click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
 @click.option("-o", "--out", help="A file that ends in .json, or a new folder.  [default: JSON on stdout]")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 def command(entry: str, data: str | None, out: str | None, changes: tuple[str, ...]) -> int:
-    """Run ENTRY, a model's name or module:function, on the first visible GPU, or the CPU where there is none."""
+    """Run one model on the first GPU, or on the CPU.
+
+    ENTRY is the name of a model, or module:function of your own.
+    """
     from benchsuite.describe import profile as profiles
     from benchsuite.describe.overrides import Overrides
     from benchsuite.describe.plan import make_plan

@@ -1,4 +1,4 @@
-"""`benchsuite stop`: end a run in progress from another terminal."""
+"""`benchsuite stop`: end a run from another terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ LIMIT_S = 60.0
 @click.command()
 @click.argument("out")
 def command(out: str) -> int:
-    """End the run in progress in OUT: what is finished is kept, the rest can be resumed."""
+    """End a run in progress.
+
+    Finished results in OUT are kept. The rest can be resumed.
+    """
     from benchsuite.errors import ResultError
     from benchsuite.launch import lock
 

@@ -1,4 +1,4 @@
-"""`benchsuite summary`: a results folder as one file, to keep, share and compare with."""
+"""`benchsuite summary`: a run as one file, to keep, to share, and to compare with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import click
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("-o", "--output", default="-", metavar="FILE", help="A new file; '-' is standard output.  [default: -]")
 def command(out: Path | None, output: str) -> None:
-    """Write a summary (JSON) of OUT, a results folder (default: the newest)."""
+    """Write a summary of a run, to compare with.
+
+    OUT is a results folder; the default is the newest one. The summary is JSON.
+    """
     from benchsuite import rundir
     from benchsuite.errors import one_line
     from benchsuite.report.read.summary_file import write_summary
@@ -29,5 +32,5 @@ def command(out: Path | None, output: str) -> None:
 
 
 def _escaped(text: str) -> str:
-    """JSON that means the same and is safe on a terminal: JSON itself lets control characters beyond ASCII pass."""
+    """The same JSON with control characters beyond ASCII escaped, which JSON permits and a terminal may obey."""
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)

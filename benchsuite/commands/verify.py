@@ -1,4 +1,4 @@
-"""`benchsuite verify`: do a run's files belong together, and is it a run that a tender could demand?"""
+"""`benchsuite verify`: do the files of a run belong together, and is the run complete enough for a purchase?"""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ _COLOURS = {"ok  ": "green", "note": "yellow", "BAD ": "red"}
 
 @click.command()
 @click.argument("out", required=False, type=click.Path(path_type=Path))
-@click.option("--strict", is_flag=True, help="What a tender could demand and is not met is BAD; exit status 1.")
-@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
-@click.option("--all", "every", is_flag=True, help="Every detail; otherwise the first few.")
+@click.option("--strict", is_flag=True, help="Treat unmet purchase requirements as errors: exit status 1.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--all", "every", is_flag=True, help="Show every detail, not only the first few.")
 def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
-    """Say whether the files of OUT, a results folder (default: the newest), belong together and were not changed, and
-    whether the run is what a tender could demand.
+    """Check the files of a run for changes.
+
+    OUT is a results folder; the default is the newest one. Also checked is whether the run is complete enough for a
+    purchase.
 
     Exit status 0; with --strict 1 where anything is BAD.
     """
@@ -40,8 +42,8 @@ def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
         for finding in findings:
             _show(finding, width, strict, every)
     verdict = f"{troubles} bad" if troubles else "nothing bad"
-    rest = "" if strict else "; --strict takes unmet demands for bad"
-    click.echo(f"{verdict}{rest}. What this cannot detect stands in the README, under Verify.")
+    rest = "" if strict else "; --strict also counts unmet requirements as bad"
+    click.echo(f"{verdict}{rest}. For what it cannot detect, see docs/verify.md.")
     return 1 if strict and troubles else 0
 
 
@@ -61,7 +63,7 @@ def _show(finding: Finding, width: int, strict: bool, every: bool) -> None:
 
 
 def _json(out: Path, strict: bool, sections: dict[str, list[Finding]]) -> str:
-    """Every finding with its section, and as `bad` whether it counts against the run."""
+    """Every finding with its section; `bad` says whether it counts against the run."""
     import msgspec
 
     from benchsuite.errors import one_line

@@ -1,9 +1,9 @@
-"""Data sets: what they are, bringing them below the data root, telling whether they are whole. No torch, no pandas."""
+"""Data sets: descriptors, download, generation, and checks. Imports neither torch nor pandas."""
 
 from benchsuite.errors import BenchError
 
 
 class DataError(BenchError):
-    """A data set that is not ready, or cannot be brought; the message names it and the remedy."""
+    """A data set is not ready or cannot be prepared; the message names it and the remedy."""
 
     exit_code = 1

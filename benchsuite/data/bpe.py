@@ -1,4 +1,4 @@
-"""Parallel text as numbers of BPE units, by Hugging Face's tokenizers; laid out as the writer `bpe_ids` does."""
+"""Parallel text to numbers of BPE units with Hugging Face's tokenizers, in the layout of the writer `bpe_ids`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def convert(tree: Path, how: Conversion, report: Callable[[int, int | None], Non
 
 
 def _pairs(tree: Path, how: Conversion) -> Iterator[Pair]:
-    """The pairs of all files that are neither empty nor too long, in the order of the files' names."""
+    """The pairs of all files, in the order of the files' names. Empty and too long pairs are left out."""
     for source in sorted(tree.rglob(f"*{how.source}")):
         target = source.with_name(source.name.removesuffix(how.source) + how.target)
         if not target.exists():

@@ -1,4 +1,4 @@
-"""Bring a data set to its place: downloaded and unpacked, or generated; there only when it is whole."""
+"""Prepares a data set: downloads and unpacks it, or generates it, and moves it to its place when it is complete."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from benchsuite.writing import replace
 
 
 class Watcher(Protocol):
-    """Hears how it goes."""
+    """Receives the progress."""
 
     def say(self, line: str) -> None:
-        """One line of news."""
+        """Show one line."""
 
     def stage(self, what: str, unit: Literal["bytes", "units", "pairs"]) -> Callable[[int, int | None], None]:
-        """A new stage; the answer is told how much is done, and of how much where that is known."""
+        """Begin a new stage. The function returned is called with how much is done and, if known, of how much."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: real data where there are sources, unless `synthetic`."""
+    """What to prepare. Real data if the descriptor has sources, unless `synthetic`."""
 
     synthetic: bool
     size: Size
@@ -49,10 +49,11 @@ class Request:
 
 
 def bring(root: Path, data: DataSet, request: Request, watcher: Watcher) -> Prepared:
-    """Make sure that a data set is ready; nothing is done where it is.
+    """Prepare a data set. If it is ready, nothing is done.
 
     Raises:
-        DataError: it cannot be brought, or other data are in its place; what came so far stays, to be gone on with.
+        DataError: it cannot be prepared, or other data are in its place. What was received stays, so that a later
+            call continues.
     """
     ready = _ready(root, data, request)
     if ready:
@@ -78,7 +79,7 @@ def bring(root: Path, data: DataSet, request: Request, watcher: Watcher) -> Prep
 
 
 def _ready(root: Path, data: DataSet, request: Request) -> Prepared | None:
-    """What is in its place already, if it is what is asked for.
+    """The data set that is in its place already; None if there is none of the requested kind.
 
     Raises:
         DataError: something else is there that `prepare` may not replace.
@@ -163,7 +164,7 @@ def _download(data: DataSet, site: Site, watcher: Watcher) -> tuple[list[Entry],
 
 
 def _room(root: Path, expected_bytes: int, site: Site) -> None:
-    """Raises DataError: there is not room for what is still to be written."""
+    """Raises DataError: the disk has no room for what is still to be written."""
     there = sum(manifest.present(site.tree).values())
     free = shutil.disk_usage(root).free
     needed = expected_bytes - there
@@ -187,7 +188,7 @@ def _check(data: DataSet, site: Site, entries: list[Entry]) -> None:
 
 
 def _install(root: Path, name: str, site: Site, text: bytes, marker: Marker) -> None:
-    """Marker last, everything on the disk, then one rename; a damaged predecessor gives way."""
+    """Write the marker last, flush everything to the disk, then rename once. Replaces a damaged predecessor."""
     (site.tree / store.MANIFEST).write_bytes(text)
     (site.tree / store.MARKER).write_bytes(to_json(marker, indent=2))
     os.sync()

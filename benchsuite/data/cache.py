@@ -1,7 +1,7 @@
 """The kernel's page cache: how much of a data set's files it holds, and how to empty or fill it without root.
 
-Emptying takes no right but that to read: POSIX_FADV_DONTNEED lets go of pages that are clean and that nobody has
-mapped, so what is not yet on the disk is written out first. On a file system in memory nothing can be let go of.
+Emptying needs the right to read only: POSIX_FADV_DONTNEED drops pages that are clean and not mapped. Pages that are not
+yet on the disk are therefore written first. On a file system in memory nothing can be dropped.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from benchsuite.data.manifest import CHUNK_BYTES
 
-# So many files, evenly chosen, stand for all: to ask for each of 100,000 would take seconds.
+# This many files, evenly chosen, stand for all: 100,000 questions would take seconds.
 _LOOKED_AT = 2000
 _FAILED = ctypes.c_void_p(-1).value
 
 
 def drop(paths: Sequence[Path]) -> None:
-    """Let the kernel forget what it holds of these files.
+    """Drop these files from the page cache.
 
-    To write each out first takes 50 us a file even where nothing is to be written, so that is done only where
-    something stayed, or where it cannot be seen.
+    Writing a file out takes 50 us even if it is clean. It is therefore done only for files of which pages stayed, or
+    of which that is unknown.
 
     Raises:
         OSError: a file cannot be opened.
@@ -39,7 +39,7 @@ def _let_go(paths: Sequence[Path], *, write_out: bool) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if write_out:
-                with contextlib.suppress(OSError):  # of a file system that is read only, say: nothing is to be written
+                with contextlib.suppress(OSError):  # a read-only file system, for example: nothing is to be written
                     os.fdatasync(descriptor)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
@@ -47,7 +47,7 @@ def _let_go(paths: Sequence[Path], *, write_out: bool) -> None:
 
 
 def fill(paths: Iterable[Path], asked_to_stop: Callable[[], bool] = lambda: False) -> None:
-    """Read all of these files, so that they lie in the cache as far as there is room.
+    """Read all of these files, so that the cache holds them as far as it has room.
 
     Raises:
         OSError: a file cannot be read.
@@ -61,10 +61,10 @@ def fill(paths: Iterable[Path], asked_to_stop: Callable[[], bool] = lambda: Fals
 
 
 def held(paths: Sequence[Path]) -> float | None:
-    """The share of these files' bytes that the cache holds, from 0 to 1; None where the kernel does not say.
+    """The share of these files' bytes that the cache holds, from 0 to 1; None if the kernel does not report it.
 
-    It says so only of files that this user owns or may write (mincore(2), since Linux 5.2; of others it would call
-    every page present).
+    It is reported only for files that this user owns or may write (mincore(2), since Linux 5.2). For other files every
+    page would count as present.
 
     Raises:
         OSError: a file cannot be opened.
@@ -85,7 +85,7 @@ def _may_ask(path: Path) -> bool:
 
 
 def _pages(path: Path) -> tuple[int, int]:
-    """How many of a file's pages are in the cache, and how many it has."""
+    """The number of a file's pages in the cache, and the number of its pages."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -96,7 +96,7 @@ def _pages(path: Path) -> tuple[int, int]:
         if not size:
             return 0, 0
         count = -(-size // mmap.PAGESIZE)
-        # Python's own mmap does not tell where it lies unless it may be written.
+        # Python's own mmap does not give its address unless it is writable.
         where = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
         if where == _FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))

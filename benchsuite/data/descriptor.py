@@ -28,8 +28,8 @@ _Text = Annotated[str, Meta(min_length=1)]
 class Source(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file to download, and how it is unpacked.
 
-    `size_bytes` and `checksum` only where they are published; the hash of what came is recorded in any case. `keep`
-    are patterns of the members that are wanted, all where empty. `unpacked_bytes` bounds what it may unpack to.
+    `size_bytes` and `checksum` are given if they are published; the hash of the download is always recorded. `keep`
+    are patterns of the members to unpack (empty: all). `unpacked_bytes` is the most that it may unpack to.
     """
 
     url: _Text
@@ -48,7 +48,7 @@ class Source(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Generator(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which writer makes a data set of the same shape, and its settings: `common`, overridden by those of a size."""
+    """The writer of data of the same shape, and its settings: `common`, overridden by those of a size."""
 
     writer: str
     common: dict[str, Any] = {}
@@ -57,7 +57,7 @@ class Generator(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Expected(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """About how much space the unpacked files take, in bytes."""
+    """Approximate size of the unpacked files, in bytes."""
 
     real: _Bytes | None = None
     small: _Bytes
@@ -82,7 +82,7 @@ class Descriptor(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DataSet(Record, frozen=True, kw_only=True):
-    """A descriptor with the name that its file gives it; `sha256` is of the content, not of the YAML's form."""
+    """A descriptor with the name of its file. `sha256` covers the content, not the form of the YAML."""
 
     name: Annotated[str, Meta(pattern=_NAME)]
     path: str
@@ -103,7 +103,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> DataSet:
-    """The data set of a shipped name, or of a descriptor file of the user's own, such as a copy with a local mirror.
+    """Load a shipped data set by name, or a descriptor file of the user's own, such as a copy with a local mirror.
 
     Raises:
         ProfileError: no such data set, or a bad descriptor; names the file, the field and the remedy.

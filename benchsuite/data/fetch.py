@@ -1,4 +1,4 @@
-"""Download a file: resumed where it can be, checked, and given its name only when it is whole."""
+"""Downloads a file: resumes if possible, checks it, and gives it its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from benchsuite.data.store import Fetched, human
 from benchsuite.schema import Record, from_json, to_json
 from benchsuite.writing import replace
 
-# Seconds between tries that brought nothing new; after the last one it is given up.
+# Seconds between tries that received nothing new; after the last one the download fails.
 PAUSES_S: Sequence[float] = (0.5, 2.0, 5.0, 10.0)
 SILENCE_S = 30.0
 _READ_BYTES = 1 << 18
@@ -32,7 +32,7 @@ Report = Callable[[int, int | None], None]
 
 
 class Begun(Record, frozen=True, kw_only=True):
-    """What a part file is a part of."""
+    """The whole to which a part file belongs."""
 
     schema: int = 1
     kind: Literal["begun"] = "begun"
@@ -43,14 +43,14 @@ class Begun(Record, frozen=True, kw_only=True):
 
 
 class Again(Exception):
-    """A failure that another try may mend."""
+    """A failure after which another try may succeed."""
 
 
 def fetch(source: Source, to: Path, report: Report, pauses_s: Sequence[float] | None = None) -> Fetched:
-    """Bring a source's file to its path, from its address or a mirror; what is there already, whole, is kept.
+    """Download a source's file to its path, from its address or a mirror. A complete file that is there is kept.
 
     Raises:
-        DataError: it cannot be brought; what came so far stays as a part file, to be gone on with.
+        DataError: the download failed. What was received stays as a part file, so that a later call continues.
     """
     kept = _kept(source, to)
     if kept:
@@ -70,7 +70,7 @@ def fetch(source: Source, to: Path, report: Report, pauses_s: Sequence[float] | 
 
 
 def _kept(source: Source, to: Path) -> Fetched | None:
-    """A file that an earlier call finished, or that a person put there and whose published checksum fits."""
+    """The file that an earlier call finished, or that a person put there and whose published checksum fits."""
     if not to.exists():
         return None
     try:
@@ -86,7 +86,7 @@ def _kept(source: Source, to: Path) -> Fetched | None:
 
 
 class Finished(Record, frozen=True, kw_only=True):
-    """Beside a finished file: where it came from."""
+    """The record beside a finished file: where it came from."""
 
     schema: int = 1
     kind: Literal["finished"] = "finished"
@@ -94,7 +94,7 @@ class Finished(Record, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, to: Path) -> Finished:
-        """Raises OSError or ValueError: there is none."""
+        """Raises OSError or ValueError: there is no record, or it is damaged."""
         return from_json(to.with_name(f"{to.name}.json").read_bytes(), cls)
 
 
@@ -126,7 +126,7 @@ def _from(url: str, source: Source, to: Path, report: Report, pauses_s: Sequence
 
 
 def _receive(url: str, source: Source, part: Path, report: Report) -> Begun:
-    """One request: the rest of the part file, or all of it."""
+    """Make one request, for the rest of the file or for all of it."""
     begun = _begun(part, url, source)
     have = part.stat().st_size if begun else 0
     if begun and begun.size_bytes == have:
@@ -149,14 +149,14 @@ def _receive(url: str, source: Source, part: Path, report: Report) -> Begun:
         _check(url, source, begun, answer)
         _fits(part, (begun.size_bytes or source.size_bytes or 0) - have)
         if not have:
-            _forget(part)  # before the new record: else a crash between would join two files
+            _forget(part)  # before the new record: otherwise a crash in between would join two files
         replace(_record(part), to_json(begun))
         _copy(answer, part, have, begun.size_bytes or source.size_bytes, report)
     return begun
 
 
 def _refused(url: str, code: int, part: Path) -> Exception:
-    """The answer was an error: its body is never kept."""
+    """The error for an answer that is not a file; its body is never kept."""
     if code == 416:
         _forget(part)
         return Again("the server has no such range")
@@ -169,7 +169,7 @@ def _refused(url: str, code: int, part: Path) -> Exception:
 def _agreed(
     url: str, answer: http.client.HTTPResponse, begun: Begun | None, have: int, part: Path
 ) -> tuple[Begun, int]:
-    """What this answer is a part of, and from which byte on it is to be written."""
+    """The whole to which this answer belongs, and the byte at which to write it."""
     head = answer.headers
     etag = head.get("ETag")
     now = Begun(url=url, etag=None if etag and etag.startswith("W/") else etag, modified=head.get("Last-Modified"))
@@ -225,7 +225,7 @@ def _forget(part: Path) -> None:
 
 
 def _begun(part: Path, url: str, source: Source) -> Begun | None:
-    """What the part file is of, if it can be gone on with: from this address, and the whole can be checked."""
+    """The whole to which the part file belongs, if it can be continued: same address, and the whole can be checked."""
     try:
         begun = from_json(_record(part).read_bytes(), Begun)
         size = part.stat().st_size
@@ -242,7 +242,7 @@ def _fits(part: Path, needed_bytes: int) -> None:
 
 
 def _hashed(path: Path, url: str, etag: str | None) -> tuple[Fetched, tuple[str, str]]:
-    """A file's record, and its checksums as a descriptor writes them: md5, sha256."""
+    """A file's record, and its checksums in the form of a descriptor: md5, sha256."""
     md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
     for chunk in chunks(path):
         md5.update(chunk)

@@ -1,4 +1,4 @@
-"""One process brings a data set at a time; the others wait, then find it ready. The lock dies with its holder."""
+"""One process prepares a data set at a time. The others wait, then find it ready. The lock ends with its holder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock file of a data set; `waiting` is told, once, whom it waits for.
+    """Hold the lock file of a data set; `waiting` is called once, with the holder, if another process has it.
 
     Raises:
         OSError: the file cannot be made.

@@ -1,4 +1,4 @@
-"""What files a data set has: their sizes and hashes, one line a file, and whether a folder still holds just that."""
+"""The list of a data set's files with sizes and hashes, one line a file, and the comparison of a folder with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Entry(Record, frozen=True, kw_only=True):
-    """One file, by its path below the data set's folder."""
+    """One file: its path below the data set's folder, size and hash."""
 
     path: str
     size_bytes: int
@@ -40,7 +40,7 @@ def parse(text: bytes) -> list[Entry]:
 
 
 def write(folder: Path, path: str, content: bytes) -> Entry:
-    """Write one file below a folder, and describe it.
+    """Write one file below a folder; its entry.
 
     Raises:
         OSError: it cannot be written.
@@ -67,7 +67,7 @@ def chunks(path: Path) -> Iterator[bytes]:
 
 
 def present(folder: Path) -> dict[str, int]:
-    """Path -> size of the files below a folder; hidden ones are not of the data set.
+    """Path -> size of the files below a folder. Hidden files are left out.
 
     Raises:
         OSError: a folder or a file cannot be read.
@@ -88,7 +88,7 @@ def present(folder: Path) -> dict[str, int]:
 
 
 def difference(folder: Path, entries: Iterable[Entry], *, apart: Iterable[str] = ()) -> str | None:
-    """The first way in which a folder differs from its entries by names and sizes; None where it does not.
+    """The first difference between a folder and its entries in names and sizes; None if there is none.
 
     Raises:
         OSError: the folder cannot be read.
@@ -106,7 +106,7 @@ def difference(folder: Path, entries: Iterable[Entry], *, apart: Iterable[str] =
 
 
 def changed(folder: Path, entries: Iterable[Entry], report: Callable[[int], None]) -> str | None:
-    """The first file whose content is not what it was, all bytes read; `report` hears how many so far.
+    """The first file whose content has changed; reads every byte. `report` is called with the bytes read so far.
 
     Raises:
         OSError: a file cannot be read.

@@ -1,7 +1,7 @@
-"""Pictures with the sizes, edges and bytes per pixel of photographs, from integers only: the same on every CPU.
+"""Pictures with the sizes, edges and bytes per pixel of photographs. Integer arithmetic: the same on every CPU.
 
-Smooth noise of doubling fineness is added up to fields of colour, once a process; a picture is a window of a field with
-its own colours and a few shapes, as JPEG. Decoding it costs what decoding a photograph of its size costs.
+Each process adds up smooth noise, each layer twice as fine as the last, to fields of colour. A picture is a window of a
+field with its own colours and a few shapes, as JPEG. Decoding it costs as much as decoding a photograph of its size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIELDS = 3
 
 
 def random(*seed: int) -> np.random.Generator:
-    """The random numbers of one item."""
+    """The random generator of one item."""
     import numpy as np
 
     return np.random.default_rng(seed)
@@ -29,7 +29,7 @@ def random(*seed: int) -> np.random.Generator:
 
 @functools.lru_cache(maxsize=4)
 def _field(number: int) -> Image.Image:
-    """Noise of octaves 4, 8 ... SIDE pixels, each as strong as its grain is coarse."""
+    """Noise of octaves 4, 8 ... SIDE pixels; the amplitude of each is proportional to its grain."""
     import numpy as np
     from PIL import Image
 
@@ -48,7 +48,7 @@ def _field(number: int) -> Image.Image:
 
 
 def size(rng: np.random.Generator, sizes: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """One of [width, height, share] rows, by their shares; at most SIDE."""
+    """Draw one of the rows [width, height, share] by its share; at most SIDE."""
     shares = [row[2] for row in sizes]
     ticket = int(rng.integers(0, sum(shares)))
     for width, height, share in sizes:
@@ -59,7 +59,7 @@ def size(rng: np.random.Generator, sizes: Sequence[Sequence[int]]) -> tuple[int,
 
 
 def jpeg(rng: np.random.Generator, width: int, height: int, quality: int) -> bytes:
-    """One picture of its own."""
+    """One picture, as JPEG."""
     from PIL import Image, ImageDraw
 
     x, y = int(rng.integers(0, SIDE - width + 1)), int(rng.integers(0, SIDE - height + 1))

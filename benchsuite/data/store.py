@@ -1,4 +1,4 @@
-"""Where a data set lies below the data root, and whether it is whole: `DATA/NAME` with a marker written last of all."""
+"""The folder of a data set, `DATA/NAME`, and whether it is complete: its marker is written last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ State = Literal["missing", "incomplete", "damaged", "ready"]
 
 
 class Fetched(Record, frozen=True, kw_only=True):
-    """A file as it was downloaded."""
+    """One downloaded file."""
 
     url: str
     size_bytes: int
@@ -35,7 +35,7 @@ class Fetched(Record, frozen=True, kw_only=True):
 
 
 class Marker(Record, frozen=True, kw_only=True):
-    """What lies in the folder. `size` is null for real data; `damage` is what a later check of all bytes found."""
+    """The content of the folder. `size` is null for real data. `damage` is what a later check of all bytes found."""
 
     schema: int = SCHEMA
     kind: Literal["marker"] = "marker"
@@ -54,7 +54,7 @@ class Marker(Record, frozen=True, kw_only=True):
 
 
 class Prepared(Record, frozen=True, kw_only=True):
-    """A data set that is ready: where it lies, how it is read, and what a result records of it."""
+    """A data set that is ready: its folder, its reader, and what a result records of it."""
 
     name: str
     path: str
@@ -69,9 +69,9 @@ class Prepared(Record, frozen=True, kw_only=True):
 
 
 class Standing(Record, frozen=True, kw_only=True):
-    """How a data set stands: a reason in one line, and where it is not ready the command that brings it.
+    """The state of a data set: a reason in one line and, if it is not ready, the command that prepares it.
 
-    `ours`: the folder has a marker, or nothing is there, so that `prepare` may put a new one in its place.
+    `ours`: `prepare` may replace the folder, because it has a marker or does not exist.
     """
 
     name: str
@@ -83,17 +83,17 @@ class Standing(Record, frozen=True, kw_only=True):
 
 
 def folder(root: Path, name: str) -> Path:
-    """A data set's place."""
+    """The folder of a data set."""
     return root / name
 
 
 def work(root: Path, name: str) -> Path:
-    """Where it is made: on the same file system, so that it moves to its place in one step."""
+    """The folder in which it is prepared. It is on the same file system, so that one rename moves it to its place."""
     return root / WORK / name
 
 
 def look(root: Path, data: DataSet, *, every_byte: Callable[[int], None] | None = None) -> Standing:
-    """How a data set stands: marker, names and sizes; with `every_byte` (told the bytes read so far) hashes, too."""
+    """Check marker, names and sizes; with `every_byte` (called with the bytes read so far) also the hashes."""
     place = folder(root, data.name)
     named = data.name if data.path == str(shipped("datasets").get(data.name)) else data.path
     command = f"benchsuite prepare {shlex.quote(named)} -d {shlex.quote(str(root))}"
@@ -113,7 +113,7 @@ def look(root: Path, data: DataSet, *, every_byte: Callable[[int], None] | None 
         return standing("incomplete", reason, ours=not any(place.iterdir()))
     try:
         marker = from_json((place / MARKER).read_bytes(), Marker)
-        if not marker.real and marker.size:  # what replaces it is of its kind
+        if not marker.real and marker.size:  # the replacement is of the same kind
             command += f"{' --synthetic' if data.about.sources else ''} --size {marker.size}"
         if marker.name != data.name or marker.version != data.about.version:
             return standing("damaged", f"{marker.name} version {marker.version} is there, not {data.about.version}")
@@ -158,10 +158,10 @@ def _prepared(place: Path, marker: Marker, data: DataSet) -> Prepared:
 
 
 def find(root: Path | None, name: str, *, every_byte: bool = False) -> Prepared:
-    """A data set that is ready to be read; without a root there is none.
+    """A data set that is ready to be read; None without a root.
 
     Raises:
-        DataError: it is not; says why, and which command brings it.
+        DataError: it is not ready; gives the reason and the command that prepares it.
         ProfileError: no such data set.
     """
     data = load(name)
@@ -176,7 +176,7 @@ def find(root: Path | None, name: str, *, every_byte: bool = False) -> Prepared:
 
 
 def paths(prepared: Prepared) -> list[Path]:
-    """All files of a data set.
+    """The paths of all files of a data set.
 
     Raises:
         OSError, ValueError: its manifest cannot be read.
@@ -199,11 +199,11 @@ def used(prepared: Prepared) -> DataUsed:
 
 
 def condemn(root: Path, name: str, reason: str) -> None:
-    """Note in the marker what a check of all bytes found, so that a later look at names and sizes knows of it.
+    """Record in the marker what a check of all bytes found, so that later checks of names and sizes report it.
 
     Raises:
         OSError: the marker cannot be written.
-        ValueError: it is no marker.
+        ValueError: it is not a marker.
     """
     path = folder(root, name) / MARKER
     marker = from_json(path.read_bytes(), Marker)
@@ -211,7 +211,7 @@ def condemn(root: Path, name: str, reason: str) -> None:
 
 
 def file_system(path: Path) -> str | None:
-    """The type of the file system that holds a path, such as ext4, nfs4 or tmpfs; None where it is not told."""
+    """The type of the file system that holds a path, such as ext4, nfs4 or tmpfs; None if it is unknown."""
     best: tuple[int, str] | None = None
     try:
         device = path.stat().st_dev
@@ -224,7 +224,7 @@ def file_system(path: Path) -> str | None:
         fields, kind = before.split(), after.split()
         point = Path(fields[4].replace("\\040", " "))
         inside = path.resolve().is_relative_to(point)
-        # btrfs shows other device numbers than its mounts have: then the longest mount point decides.
+        # On btrfs files have other device numbers than their mounts: then the longest mount point decides.
         rank = len(fields[4]) + (10_000 if fields[2] == number else 0)
         if inside and (best is None or rank >= best[0]):
             best = rank, kind[0]
@@ -237,12 +237,12 @@ def in_words(marker: Marker) -> str:
 
 
 def sha256(content: bytes) -> str:
-    """The hash of a manifest: it names the data set's content."""
+    """The hash of a manifest, which identifies the content of the data set."""
     return hashlib.sha256(content).hexdigest()
 
 
 def human(size_bytes: float) -> str:
-    """Bytes as people read them."""
+    """A number of bytes for people."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size_bytes < 1024 or unit == "GiB":
             break

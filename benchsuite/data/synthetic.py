@@ -1,4 +1,4 @@
-"""Make data of the same formats and statistics as the real ones: the same bytes whatever the number of processes."""
+"""Generates data with the formats and statistics of the real ones; the same bytes for any number of processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchsuite.data import DataError, manifest, writers
 from benchsuite.data.manifest import Entry
 from benchsuite.data.units import Site
 
-# Units that are handed out ahead of the finished ones, a process.
+# Units that each process is given ahead of the finished ones.
 _AHEAD = 4
 
 
@@ -36,7 +36,7 @@ def made_with() -> dict[str, str]:
 def generate(
     name: str, settings: writers.Settings, site: Site, processes: int, report: Callable[[int, int], None]
 ) -> list[Entry]:
-    """Write all units that are not finished yet, and join their pieces; `report` hears units done and units in all.
+    """Write all unfinished units, and join their pieces. `report` is called with the units done and the units in all.
 
     Raises:
         DataError: a process died.
@@ -82,7 +82,7 @@ def _made(
             f"{site.path}: a process that wrote data was killed, for want of memory perhaps; give fewer with --workers"
         ) from None
     finally:
-        if running:  # no one waits for units in the making: they will be made again
+        if running:  # unfinished units are not waited for: they will be made again
             for process in set(multiprocessing.active_children()) - others:
                 process.terminate()
         pool.shutdown(cancel_futures=True)
@@ -101,7 +101,7 @@ def make(name: str, settings: writers.Settings, place: Path, unit: int) -> list[
 
 
 def _begin() -> None:
-    """In each process: the parent alone answers Ctrl-C, and none outlives it."""
+    """Set up a process: it ignores Ctrl-C, which the parent handles, and ends with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

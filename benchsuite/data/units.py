@@ -1,4 +1,4 @@
-"""A data set in the making: its tree of files, and a record of each finished unit, so that it can be gone on with."""
+"""An unfinished data set: its tree of files, and a record of each finished unit, so that a later call continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JOINED = "joined"
 
 @dataclass(frozen=True)
 class Site:
-    """The work folder of one data set: `tree/` becomes its place, `units/` holds a list of files for each unit."""
+    """The work folder of one data set. `tree/` is moved to its place; `units/` holds a list of files for each unit."""
 
     path: Path
 
@@ -32,7 +32,7 @@ class Site:
         return self.path / "archives"
 
     def open_for(self, request: str) -> None:
-        """Begin, or go on if the last call asked for the same; archives are kept in any case.
+        """Begin, or continue if the last call was for the same data. Archives are always kept.
 
         Raises:
             OSError: it cannot be written.
@@ -49,7 +49,7 @@ class Site:
         replace(asked, request.encode())
 
     def finished(self, unit: str) -> list[Entry] | None:
-        """The files of a unit that an earlier call finished, if they all are still there."""
+        """The files of a unit that an earlier call finished; None if one of them is missing."""
         with contextlib.suppress(OSError, ValueError):
             entries = parse((self.path / "units" / unit).read_bytes())
             if all((self.tree / e.path).stat().st_size == e.size_bytes for e in entries):
@@ -57,16 +57,16 @@ class Site:
         return None
 
     def finish(self, unit: str, entries: Iterable[Entry]) -> None:
-        """Raises OSError: the list cannot be written."""
+        """Record a finished unit. Raises OSError: the list cannot be written."""
         replace(self.path / "units" / unit, to_text(entries))
 
     def forget(self, archive: Path) -> None:
-        """Remove a downloaded file that is unpacked, or no good."""
+        """Remove a downloaded file that is unpacked or damaged."""
         archive.unlink(missing_ok=True)
         archive.with_name(f"{archive.name}.json").unlink(missing_ok=True)
 
     def joined(self) -> list[Entry] | None:
-        """The files of the whole, if an earlier call joined the pieces."""
+        """All files, if an earlier call joined the pieces."""
         return self.finished(_JOINED)
 
     def join(self, entries: Iterable[Entry]) -> list[Entry]:
@@ -101,7 +101,7 @@ class Site:
         return Entry(path=path, size_bytes=size, sha256=digest.hexdigest())
 
     def sweep(self, entries: Iterable[Entry]) -> None:
-        """Remove what a killed call left in the tree beside the data set's files."""
+        """Remove files that a killed call left in the tree and that are not of the data set."""
         wanted = {entry.path for entry in entries}
         for path in present(self.tree):
             if path not in wanted:

@@ -1,4 +1,4 @@
-"""Unpack archives from elsewhere: only plain files, only below the given folder, only as much as can be meant."""
+"""Unpacks archives from elsewhere: only plain files, only below the given folder, only up to a plausible size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchsuite.data.descriptor import Source
 from benchsuite.data.manifest import CHUNK_BYTES, Entry
 from benchsuite.data.store import human
 
-# What an archive may unpack to where its descriptor does not say: data sets compress by less than this.
+# How many times its size an archive may unpack to without a limit in its descriptor: data sets compress by less.
 LEAST_BYTES = 1 << 30
 RATIO = 20
 MOST_FILES = 5_000_000
@@ -40,7 +40,7 @@ _DAMAGED = (
 
 
 class BadArchive(DataError):
-    """The archive itself is at fault: another copy of it is needed."""
+    """The archive is damaged: another copy of it is needed."""
 
 
 @dataclass
@@ -58,10 +58,10 @@ class _Unpacking:
         return BadArchive(f"{self.archive.name}: {reason}; nothing of it is used")
 
     def path(self, member: str) -> str:
-        """Where a member goes, below the tree.
+        """The path of a member below the tree.
 
         Raises:
-            DataError: its name leads out of the tree, or is not a plain one.
+            DataError: its name leads out of the tree or is not plain.
         """
         pure = PurePosixPath(member)
         if pure.is_absolute() or ".." in pure.parts or "\\" in member or ":" in (pure.parts or ("",))[0]:
@@ -79,7 +79,7 @@ class _Unpacking:
     def wanted(self, member: str) -> bool:
         parts = PurePosixPath(member.replace("\\", "/")).parts
         if any(part == "__MACOSX" or (part.startswith(".") and part != "..") for part in parts):
-            return False  # what a system left in the archive
+            return False  # files that an operating system added to the archive
         return not self.source.keep or any(fnmatch.fnmatchcase(member, pattern) for pattern in self.source.keep)
 
     def take(self, member: str, content: IO[bytes]) -> None:
@@ -100,7 +100,7 @@ class _Unpacking:
         self.entries.append(Entry(path=path, size_bytes=size, sha256=digest.hexdigest()))
 
     def fits(self, size_bytes: int) -> None:
-        """Raises DataError: the archive says that it is larger than it may be, or than the disk has room for."""
+        """Raises DataError: the archive would unpack to more than it may, or than the disk has room for."""
         if size_bytes > self.limit_bytes:
             raise self.refuse(f"it unpacks to {human(size_bytes)}, over {human(self.limit_bytes)}")
         free = shutil.disk_usage(self.tree).free
@@ -109,10 +109,10 @@ class _Unpacking:
 
 
 def unpack(source: Source, archive: Path, tree: Path, report: Callable[[int], None]) -> list[Entry]:
-    """Unpack a source's file into a tree, and describe what was written.
+    """Unpack a source's file into a tree; the entries of the files written.
 
     Raises:
-        BadArchive: the archive is damaged or not what it should be.
+        BadArchive: the archive is damaged or of another format.
         DataError: the disk has no room for it.
         OSError: a file cannot be written.
     """
@@ -129,7 +129,8 @@ def unpack(source: Source, archive: Path, tree: Path, report: Callable[[int], No
     except OSError as error:
         if error.errno is not None:
             raise
-        raise BadArchive(f"{archive.name}: the archive is damaged ({error})") from None  # of bz2, without a number
+        # bz2 raises it without an errno.
+        raise BadArchive(f"{archive.name}: the archive is damaged ({error})") from None
     if not job.entries:
         raise job.refuse("no file in it is of the data set")
     return job.entries
@@ -162,7 +163,7 @@ def _tar(job: _Unpacking) -> None:
             content = archive.extractfile(member)
             if content is not None:
                 job.take(member.name, content)
-        # Behind the last member come the checksums of what is compressed: they are only looked at when it is read.
+        # The checksums of the compressed data follow the last member; they are checked only when they are read.
         packed, behind_bytes = cast(IO[bytes], archive.fileobj), 0
         while chunk := packed.read(CHUNK_BYTES):
             behind_bytes += len(chunk)

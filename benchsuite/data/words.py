@@ -1,4 +1,4 @@
-"""Words as often as a language has them: a Zipf-Mandelbrot vocabulary, and lengths of sentences."""
+"""Words with the frequencies of a language: a Zipf-Mandelbrot vocabulary, and lengths of sentences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONSONANTS = "bcdfghklmnprstvwz"
 
 @functools.lru_cache(maxsize=4)
 def cumulated(count: int, exponent: float, shift: float) -> np.ndarray:
-    """The share of the ranks up to each: rank r has a share like 1 / (r + shift) ** exponent."""
+    """Cumulated shares of the ranks; the share of rank r is proportional to 1 / (r + shift) ** exponent."""
     import numpy as np
 
     shares = 1.0 / (np.arange(1, count + 1) + shift) ** exponent
@@ -23,7 +23,7 @@ def cumulated(count: int, exponent: float, shift: float) -> np.ndarray:
 
 
 def ranks(rng: np.random.Generator, count: int, vocabulary: int, exponent: float, shift: float) -> np.ndarray:
-    """`count` words by their rank, from 0, drawn with their shares."""
+    """Draw `count` ranks, from 0, by their shares."""
     import numpy as np
 
     drawn = np.searchsorted(cumulated(vocabulary, exponent, shift), rng.random(count), side="right")
@@ -31,7 +31,7 @@ def ranks(rng: np.random.Generator, count: int, vocabulary: int, exponent: float
 
 
 def spelling(rank: int) -> str:
-    """A word of its own for a rank: the frequent ones are short."""
+    """The word of a rank; frequent words are short."""
     letters = []
     rest = rank
     while True:

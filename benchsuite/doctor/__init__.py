@@ -1,4 +1,4 @@
-"""Will this machine give results that can be trusted? Findings, each with its remedy."""
+"""Checks of this machine: findings, each with its remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchsuite.schema import Record
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """One thing looked at. "bad": results would be wrong, incomplete or not to be had; "note": worth knowing."""
+    """The outcome of one check. "bad": results would be wrong, incomplete or impossible; "note": worth knowing."""
 
     about: str
     state: Literal["ok", "note", "bad"]

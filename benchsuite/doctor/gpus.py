@@ -1,4 +1,4 @@
-"""GPUs as NVML and torch see them: present, healthy, set alike, and nobody else's."""
+"""Checks of the GPUs, by NVML and torch: present, healthy, with equal settings, and not used by others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print(json.dumps({"torch": str(torch.__version__), "cuda": torch.version.cuda, "
 def findings(
     present: Sequence[Gpu], visible: Sequence[Gpu], why_none: str | None, own_pids: set[int]
 ) -> Iterator[Finding]:
-    """All about the GPUs; `why_none` is why there are none."""
+    """All findings about the GPUs. `why_none` is the reason if there are none."""
     if not visible:
         remedy = "install NVIDIA's driver, or set CUDA_VISIBLE_DEVICES; without GPUs only 'benchsuite jobs smoke' runs"
         yield bad("driver", f"no GPU can be used: {why_none or 'none is visible'}", remedy)
@@ -48,7 +48,7 @@ def _name(gpu: Gpu) -> str:
 
 
 def _well(gpu: Gpu, handle: Any) -> str:
-    """What was looked at and found well, and what the card does not tell."""
+    """The checks that passed, and the values that the card does not report."""
     looked = {
         "persistence mode": "nvmlDeviceGetPersistenceMode",
         "ECC": "nvmlDeviceGetEccMode",
@@ -134,7 +134,7 @@ def _strangers(gpu: Gpu, handle: Any, own_pids: set[int]) -> Iterator[Finding]:
 
 
 def _alike(gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """Cards of one model whose limits differ are not neighbours that can be compared."""
+    """Cards of one model with different limits cannot be compared with each other."""
     by_model: dict[str, set[tuple[float | None, int | None]]] = {}
     for gpu in gpus:
         by_model.setdefault(gpu.name, set()).add((gpu.power_limit_w, gpu.max_sm_clock_mhz))
@@ -145,7 +145,7 @@ def _alike(gpus: Sequence[Gpu]) -> Iterator[Finding]:
 
 
 def torch_findings(visible: Sequence[Gpu], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Does torch see the GPUs that NVML does? Asked in a process of its own, which takes memory on each GPU."""
+    """Does torch see the GPUs that NVML sees? A process of its own looks, because that takes memory on each GPU."""
     try:
         env = {**environ, "CUDA_DEVICE_ORDER": environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
         command = [sys.executable, "-c", _ASK_TORCH]

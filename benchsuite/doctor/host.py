@@ -1,4 +1,4 @@
-"""The machine around the GPUs: processors, memory, limits, disks, and what is installed."""
+"""Checks of the host: processors, memory, limits, disks, and installed packages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUSY_SHARE = 0.1
 
 
 def fence_findings(tasks: int) -> Iterator[Finding]:
-    """Which fences are possible for so many tasks side by side: found out by making one."""
+    """The isolation that is possible for this many tasks at a time; one is set up to find out."""
     fencing = Fencing.choose("auto", require=False, largest=tasks, sweep=False)
     try:
         found = fencing.describe()
@@ -50,7 +50,7 @@ def fence_findings(tasks: int) -> Iterator[Finding]:
 
 
 def cpu_findings(root: Path = Path("/")) -> Iterator[Finding]:
-    """Processors that are ours, their governor, and how busy they are with something else."""
+    """The processors of this process, their governor, and their load by others."""
     usable, count = cpus.usable_cpus(root=root), cpus.usable_count(root=root)
     present = os.cpu_count() or 1
     if count < len(usable):
@@ -78,7 +78,7 @@ def cpu_findings(root: Path = Path("/")) -> Iterator[Finding]:
 
 
 def _stolen_share(root: Path) -> float:
-    """Since boot, over all processors; 0 where the kernel does not tell."""
+    """Share of the time since boot that a hypervisor withheld; 0 if the kernel does not report it."""
     try:
         times = steal.processor_times(root)
     except OSError:
@@ -88,7 +88,7 @@ def _stolen_share(root: Path) -> float:
 
 
 def memory_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:
-    """Memory, shared memory and open files, for so many tasks side by side."""
+    """Memory, shared memory and open files for this many tasks at a time."""
     memory = cpus.memory(root=root)
     text = f"{memory.available_bytes / GIB:.1f} of {memory.total_bytes / GIB:.1f} GiB available ({memory.source})"
     if memory.available_bytes < MEMORY_PER_TASK_BYTES * tasks:
@@ -112,7 +112,7 @@ def memory_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:
 
 
 def disk_findings(results: Path) -> Iterator[Finding]:
-    """Room for results."""
+    """Free space for results."""
     place = next(p for p in (results.resolve(), *results.resolve().parents) if p.exists())
     free_bytes = shutil.disk_usage(place).free
     text = f"{free_bytes / GIB:.1f} GiB free for results in {place}"
@@ -161,7 +161,7 @@ def extras_findings() -> Iterator[Finding]:
 
 
 def start_findings(package: str = "torch") -> Iterator[Finding]:
-    """Does each process compile torch's Python files anew? Container images often keep none that are compiled."""
+    """Does each process compile torch's Python files again? Container images often hold no compiled files."""
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         return

@@ -1,28 +1,28 @@
-"""What a model's file gives: a Workload, the one seam between a model and every way of running it.
+"""The contract of a model's file: it builds a Workload, which every way of training can run.
 
-A model is one file of this folder, and its name is the file's. It holds
+A model is one file of this folder, and the file's name is its name. It holds
 
 - a docstring: a short title on the first line, then the application, the paper, the data set, and what an item is;
-- `Params`, a frozen dataclass: the model's command line, recorded in full in every result. It is read without being
-  run: annotations are int, `Positive` (an int over 0), float, str, bool, `X | None`, `tuple[...]` or
+- `Params`, a frozen dataclass: the model's command line, recorded in full in every result. It is parsed, not executed:
+  annotations are int, `Positive` (an int over 0), float, str, bool, `X | None`, `tuple[...]` or
   `Literal[...]`, defaults are literals or `fusible(literal)`;
 - `READS`, a literal tuple of the kinds of data sets that it can read (the `reader` of a descriptor; see
-  `models/readers`), left out where there are none;
-- `PARALLEL = False` where it cannot be trained by several ranks together, as a model that steps by itself cannot;
+  `models/readers`); left out if it reads none;
+- `PARALLEL = False` if several ranks cannot train it together, for example because it steps by itself;
 - `build(params) -> Workload`, which is called after torch was seeded with `params.seed`;
-- `SMALL`, literal parameters with which a test takes two steps on a CPU in about a second.
+- `SMALL`, literal parameters with which a test makes two steps on a CPU in about a second.
 
 Rules for its author:
 
 - Modules are built on the CPU, without a wrapper and without an optimiser; every trainable one of their parameters gets
   a gradient in each step.
-- A loss calls the `nets` it is given and captures no module: what it is given may be compiled, wrapped or stacked.
+- A loss calls the `nets` that it receives and captures no module: these nets may be compiled, wrapped or stacked.
 - A loss is a mean over the batch, so that batches and gradients can be split and averaged.
-- Nothing syncs: no `.item()`, no `.cpu()`, no printing of tensors. No state stays on a module between steps other than
-  its buffers; what must pass on is the carry.
+- Nothing syncs: no `.item()`, no `.cpu()`, no printing of tensors.
+- A module keeps no state between steps except its buffers. Other state passes on as the carry.
 - Randomness comes from torch; batches are a function of the share, weights of the seed.
 
-This module imports no torch, so neither must a model that has no use for it.
+This module imports no torch, so a model that does not use torch need not load it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Nets: TypeAlias = "Mapping[str, Callable[..., Any]]"
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of the data this process reads: that of `rank` of `ranks`; orders and generated data come from `seed`.
+    """The part of the data that this process reads: that of `rank` of `ranks`.
 
-    `data` is the job's data set, complete and of a kind that the model `READS`; None where the job names none, and
-    input is made in memory. `device` is where the step runs, for input that is made there.
+    `seed` determines orders and generated data. `data` is the job's data set, complete and of a kind that the model
+    `READS`; it is None if the job names none, and input is made in memory. `device` is where the step runs.
     """
 
     rank: int = 0
@@ -63,7 +63,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """An optimiser to be: each way of running makes its own, one a stage or one over the models of an array.
+    """The description of an optimiser. Each way of training makes its own from it, for example one for each stage.
 
     `kind` is a class of torch.optim, `settings` its keyword arguments, `clip_norm` the largest norm of all gradients
     together.
@@ -78,8 +78,8 @@ class Optimiser:
 class Update:
     """One backward pass and one optimiser step for the module named `trains`.
 
-    `loss(nets, batch, carry)` returns the mean loss, a tensor of no dimensions, and the carry for the next update,
-    which receives it detached.
+    `loss(nets, batch, carry)` returns the mean loss (a tensor of no dimensions) and the carry. The next update receives
+    the carry detached.
     """
 
     trains: str
@@ -89,7 +89,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Chain:
-    """The same forward pass as a row of modules, which can be cut between any two of them.
+    """The forward pass as a sequence of modules, which can be cut between any two of them.
 
     `units()` applied in order to `inputs(batch)` gives what `loss(output, batch)` takes.
     """
@@ -103,10 +103,10 @@ class Chain:
 class Workload:
     """What is trained, on what, and how it is counted.
 
-    `unit` says what an item is; `batches(share)` yields batches in host memory; `items(batch)` counts them without a
-    sync. Then `modules` and `updates`, or, only where no loss fits (an episode of reinforcement learning), a `step` of
-    the model's own, which returns the items it processed, takes its device from its modules and may leave its last
-    losses, on the device, in `losses`; or neither, where loading the data is all there is.
+    `unit` names an item; `batches(share)` yields batches in host memory; `items(batch)` counts their items without a
+    sync. A model has `modules` and `updates`. A model for which no loss fits (an episode of reinforcement learning) has
+    a `step` of its own instead, which returns the items that it processed, takes its device from its modules and may
+    leave its last losses, on the device, in `losses`. A model that only loads data has neither.
     """
 
     unit: str
@@ -130,7 +130,7 @@ def supervised(
     optimiser: Optimiser,
     units: Callable[[], Sequence[nn.Module]] | None = None,
 ) -> Workload:
-    """The common case: one module, called `net`, and one `loss(outputs, batch)`; a chain where `units` are given."""
+    """The common case: one module, called `net`, and one `loss(outputs, batch)`; with `units` also a chain."""
 
     def whole(nets: Nets, batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
         return loss(nets["net"](*inputs(batch)), batch), None
@@ -153,10 +153,10 @@ def fusible(default: Any) -> Any:
 def forever(
     make: Callable[[torch.Generator], Batch], share: Share, distinct: int = 4, *, on_device: bool = False
 ) -> Iterator[Batch]:
-    """Generated data: `distinct` batches, made once and then repeated, pinned where a GPU will read them.
+    """Generated data: `distinct` batches, made once and then repeated, in pinned memory if a GPU will read them.
 
-    `make` draws a batch from the generator that it is given; each rank and each batch has its own. `on_device`: they
-    are moved to the device once and for all, so that no copy is measured.
+    `make` draws a batch from a generator; each rank and each batch has its own. With `on_device` the batches are moved
+    to the device once, so that no copy is measured.
     """
     import torch
 
@@ -172,7 +172,7 @@ def forever(
 
 
 def seeded(seed: int, stream: int = 0) -> torch.Generator:
-    """A generator of torch on the CPU; streams of one seed, and the streams of near seeds, do not meet."""
+    """A generator of torch on the CPU. Streams of one seed, and of neighbouring seeds, are independent."""
     import torch
 
     return torch.Generator().manual_seed((seed * 1_000_003 + stream) % (1 << 63))
@@ -181,7 +181,7 @@ def seeded(seed: int, stream: int = 0) -> torch.Generator:
 def zipf(
     shape: tuple[int, ...], count: int, generator: torch.Generator, exponent: float = 1, shift: float = 2.7
 ) -> Tensor:
-    """Numbers below `count`; k as likely as (k + 1 + shift) ** -exponent, Mandelbrot's form of Zipf's law."""
+    """Numbers below `count`. The probability of k is proportional to (k + 1 + shift) ** -exponent (Zipf-Mandelbrot)."""
     import torch
 
     weights = (torch.arange(1, count + 1, dtype=torch.float64) + shift) ** -exponent
@@ -190,7 +190,7 @@ def zipf(
 
 
 def on_tensors(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    """The same tuples, lists and dicts with `change` applied to each tensor; anything else stays as it is."""
+    """The same tuples, lists and dicts with `change` applied to each tensor; other values stay the same."""
     import torch
 
     if isinstance(tree, torch.Tensor):

@@ -30,7 +30,7 @@ IN_A_ROW = 4
 
 @dataclass(frozen=True)
 class Params:
-    """`workers` are the threads that run the games; 0 is one for each CPU that this process may use."""
+    """`workers`: threads that run the games; 0 is one for each usable CPU."""
 
     environments: Positive = 16
     steps: Positive = 128
@@ -46,7 +46,7 @@ class Params:
 
 
 class Games:
-    """So many games of Pong in step, each on from its own seed."""
+    """Several games of Pong that step together; each has a seed of its own."""
 
     def __init__(self, environments: int, workers: int, seed: int) -> None:
         self.environments, self.seed = environments, seed
@@ -76,7 +76,7 @@ class Games:
 
 
 class Player(nn.Module):
-    """Screens [sequences, steps, 4, 84, 84] of bytes -> logits, values and the memory, which it has no use for."""
+    """Screens [sequences, steps, 4, 84, 84] of bytes -> logits, values and the memory, which stays unused."""
 
     def __init__(self, actions: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Policy gradient on CartPole: a small net and its environment in turn.
+"""Policy gradient on CartPole: a small net and its environment alternate.
 
 Application: reinforcement learning, after the `reinforce` example of PyTorch: a 4-128-2 policy, one environment, one
 update an episode. Paper: Williams, "Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement

@@ -30,7 +30,7 @@ SMALL: dict[str, object] = {"batch_size": 2, "image_size": 32, "classes": 10, "w
 
 @dataclass(frozen=True)
 class Params:
-    """`workers` are processes that read a data set; with 0 the images are read in the process that takes the steps."""
+    """`workers`: processes that read a data set; with 0 the training process reads it."""
 
     arch: str = "resnet18"
     batch_size: Positive = 128
@@ -54,7 +54,7 @@ def classifier(params: Params) -> nn.Module:
         raise ModelError(f"convnet: torchvision has no classifier '{params.arch}'{nearest(params.arch, known)}")
     settings: dict[str, Any] = {}
     if params.arch in ("googlenet", "inception_v3"):
-        settings = {"aux_logits": False, "init_weights": True}  # heads that no loss reads would get no gradient
+        settings = {"aux_logits": False, "init_weights": True}  # heads that no loss uses would get no gradient
     elif params.arch.startswith("vit_"):
         settings = {"image_size": params.image_size}
     elif params.arch.startswith("maxvit"):
@@ -64,7 +64,7 @@ def classifier(params: Params) -> nn.Module:
 
 
 def residual_units(net: nn.Module) -> Callable[[], Sequence[nn.Module]] | None:
-    """The forward pass of torchvision's ResNet, block by block; None for other nets."""
+    """The blocks of torchvision's ResNet in forward order; None for other nets."""
     if not isinstance(net, torchvision.models.ResNet):
         return None
 

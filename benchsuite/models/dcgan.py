@@ -33,7 +33,7 @@ SIZE, CHANNELS = 64, 3
 
 @dataclass(frozen=True)
 class Params:
-    """`workers` are processes that read a data set; with 0 the images are read in the process that takes the steps."""
+    """`workers`: processes that read a data set; with 0 the training process reads it."""
 
     batch_size: Positive = 128
     nz: Positive = 100
@@ -86,12 +86,12 @@ def initialise(layer: nn.Module) -> None:
 
 
 def judged(logits: Tensor, real: bool) -> Tensor:
-    """The mean loss of a discriminator to which these images should seem real, or drawn."""
+    """The mean loss of a discriminator that should judge these images real, or drawn."""
     return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, float(real)))
 
 
 def reduced() -> v2.Compose:
-    """An image of PIL -> [3, 64, 64] between -1 and 1."""
+    """A PIL image -> [3, 64, 64] between -1 and 1."""
     return pixels(
         v2.Resize(SIZE, antialias=True),
         v2.CenterCrop(SIZE),
@@ -116,7 +116,7 @@ def build(params: Params) -> Workload:
         return judged(nets["discriminator"](drawn), real=True), drawn
 
     def tell(nets: Nets, images: Batch, drawn: Carry) -> tuple[Tensor, Carry]:
-        discriminator = nets["discriminator"]  # called twice: each kind has batch statistics of its own
+        discriminator = nets["discriminator"]  # two calls: real and drawn images have separate batch statistics
         return judged(discriminator(images), real=True) + judged(discriminator(drawn), real=False), None
 
     adam = Optimiser(optim.Adam, {"lr": params.lr, "betas": (params.beta1, 0.999)})

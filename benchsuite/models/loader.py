@@ -31,7 +31,7 @@ SMALL: dict[str, object] = {"batch_size": 4, "workers": 0, "images": 2, "source_
 
 @dataclass(frozen=True)
 class Params:
-    """`workers` are processes; with 0 the images are made in the process that takes the steps."""
+    """`workers`: processes that make images; with 0 the training process makes them."""
 
     batch_size: Positive = 256
     workers: int = 4
@@ -54,7 +54,7 @@ def jpeg(size: int, generator: torch.Generator) -> bytes:
 
 
 class Crops(Dataset):
-    """The n-th crop of an endless row: of which image, where and whether flipped is a function of n and the share."""
+    """An endless sequence of crops. Image, place and flip of the n-th crop are a function of n and the share."""
 
     def __init__(self, files: list[bytes], image_size: int, share: Share) -> None:
         self.files = files
@@ -62,7 +62,7 @@ class Crops(Dataset):
         self.augment = image_folder.augmentation(image_size)
 
     def __getitem__(self, n: int) -> Tensor:
-        """[3, size, size]; torch's own generator, from which the transforms draw, is left as it was."""
+        """[3, size, size]. The state of torch's own generator, from which the transforms draw, is restored."""
         with images.drawing(self.share.seed, n):
             file = self.files[int(torch.randint(len(self.files), ()))]
             crop: Tensor = self.augment(PIL.Image.open(BytesIO(file)).convert("RGB"))
@@ -73,12 +73,12 @@ def build(params: Params) -> Workload:
     images.check_workers("loader", params.workers)
 
     def rows(share: Share) -> Iterator[list[int]]:
-        """Which crops make a batch; ranks take turns."""
+        """The crops of each batch; ranks take turns."""
         for batch in count(share.rank, share.ranks):
             yield list(range(batch * params.batch_size, (batch + 1) * params.batch_size))
 
     def batches(share: Share) -> Iterator[Tensor]:
-        """Without an end, so that the workers live as long as the run."""
+        """Endless, so that the workers live as long as the run."""
         if share.data:
             augment = image_folder.augmentation(params.image_size)
             return image_folder.pictures(share, augment, batch_size=params.batch_size, workers=params.workers)

@@ -1,4 +1,4 @@
-"""BabyAI: proximal policy optimisation in a grid world, told in words what to do.
+"""BabyAI: proximal policy optimisation in a grid world with missions in words.
 
 Application: reinforcement learning; what the agent sees is weighed by its mission (FiLM), a memory follows, and it
 learns over `recurrence` steps. 64 environments make 40 steps each a round, four passes over them. Paper:
@@ -36,9 +36,9 @@ SMALL: dict[str, object] = {
 
 @dataclass(frozen=True)
 class Params:
-    """`words` is the most that a mission may have, and what all are padded to.
+    """`words`: the largest number of words of a mission; all missions are padded to it.
 
-    `workers` are the processes that run the environments; 0 is about one for each CPU that this process may use.
+    `workers`: processes that run the environments; 0 is about one for each usable CPU.
     """
 
     level: str = "BabyAI-UnlockPickup-v0"
@@ -80,7 +80,7 @@ class Levels:
 
 
 class Modulate(nn.Module):
-    """Features [n, units, h, w] scaled and shifted, channel by channel, by what the mission says [n, units]."""
+    """Scales and shifts the channels of features [n, units, h, w] by the encoded mission [n, units]."""
 
     def __init__(self, units: int) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Agent(nn.Module):
         self.value = nn.Sequential(nn.Linear(units, 64), nn.Tanh(), nn.Linear(64, 1))
 
     def hear(self, missions: Tensor) -> Tensor:
-        """[n, words] -> what the GRU holds after each mission's last word [n, units]."""
+        """[n, words] -> the state of the GRU after each mission's last word [n, units]."""
         last = (missions != 0).sum(dim=1).clamp(min=1) - 1
         heard = self.listen(self.words(missions))[0]
         return heard.gather(1, last[:, None, None].expand(-1, 1, heard.shape[2])).squeeze(1)

@@ -7,7 +7,7 @@ a folder of images for each class (`fake_imagenet`), made smaller and cut to a s
 memory. An item is one image.
 
 The frozen net's weights and the style image are generated from the seed, nothing is downloaded: the work of a step is
-the same, but what is learnt is no picture.
+the same, but the result is not a useful picture.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALL: dict[str, object] = {"batch_size": 2, "image_size": 16, "style_size": 16,
 
 @dataclass(frozen=True)
 class Params:
-    """`workers` are processes that read a data set; with 0 the images are read in the process that takes the steps."""
+    """`workers`: processes that read a data set; with 0 the training process reads it."""
 
     batch_size: Positive = 128
     image_size: Positive = 256
@@ -75,7 +75,7 @@ def transformer_net() -> nn.Sequential:
 
 
 class Vgg(nn.Module):
-    """Pixels [images, 3, size, size] -> what VGG-16 has at relu1_2, relu2_2, relu3_3 and relu4_3; frozen."""
+    """Pixels [images, 3, size, size] -> outputs of VGG-16 at relu1_2, relu2_2, relu3_3 and relu4_3; frozen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Vgg(nn.Module):
 
 
 class Style(nn.Module):
-    """Features of VGG -> how far their Gram matrices are from one style's: a mean over images, summed over layers.
+    """Features of VGG -> distance of their Gram matrices to one style's: mean over images, sum over layers.
 
     Computed in full precision: the sums are too large for fp16 and, times the style's weight, too fine for bf16.
     """
@@ -131,7 +131,7 @@ def photographs(count: int, size: int, generator: torch.Generator | None = None)
 
 
 def squared(size: int) -> v2.Compose:
-    """An image of PIL -> [3, size, size], pixels from 0 to 255."""
+    """A PIL image -> [3, size, size], pixels from 0 to 255."""
     return pixels(v2.Resize(size, antialias=True), v2.CenterCrop(size), v2.ToDtype(torch.float32))
 
 

@@ -1,6 +1,6 @@
 """Polynomial regression (toy): a linear layer fits a random polynomial.
 
-Application: regression at its smallest, after the `regression` example of PyTorch; it measures the host more than the
+Application: the smallest regression, after the `regression` example of PyTorch; it measures the host more than the
 device. Paper: none. Data set: generated; x is drawn from N(0, 1) and raised to the powers 1 to `poly_degree` on the
 CPU in each step, and that is part of what is timed. An item is one example (x, y).
 """

@@ -3,8 +3,8 @@
 Application: recommendation, after the reference of MLPerf 0.5: a product of embeddings beside a perceptron, joined by
 one output. Paper: He et al., "Neural Collaborative Filtering" (2017). Data set: with `data`, the interactions of
 MovieLens 20M, in a new random order each pass; else generated ones of their size and skew (138,493 users, 26,744
-items). Each is followed by `negatives` examples of the same user with items drawn in the step, uniformly and, as in the
-reference, without a look at what the user knows. An item is one example, positive or negative.
+items). Each is followed by `negatives` examples of the same user with items drawn in the step, uniformly from all items
+as in the reference. An item is one example, positive or negative.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NeuMf(nn.Module):
 
 
 def interactions(params: Params, share: Share) -> tuple[Tensor, Tensor]:
-    """Users and items, each [POSITIVES], of this rank; who is active and what is popular is the same for all ranks.
+    """Users and items of this rank, each [POSITIVES]. All ranks have the same active users and popular items.
 
     MovieLens 20M: the most active user has 9,254 ratings, the median one 68; the most popular item 67,310, the median
     one 18.
@@ -84,12 +84,12 @@ def cycled(batch_size: int) -> Iterator[Tensor]:
 
 
 def batches_of(params: Params, share: Share) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Users, items and labels, each [batch_size]: a window over the stream of examples, 1 + `negatives` a positive.
+    """Users, items and labels, each [batch_size], from a stream with 1 + `negatives` examples for each positive.
 
     The last batches of a pass over a data set may be short.
 
     Raises:
-        ModelError: the data set cannot be read, is smaller than a batch, or has more users or items.
+        ModelError: the data set cannot be read, is smaller than a batch, or has too many users or items.
     """
     if share.data is None:
         return pinned(examples(params, share, interactions(params, share), cycled(params.batch_size)))
@@ -101,7 +101,7 @@ def batches_of(params: Params, share: Share) -> Iterator[tuple[Tensor, Tensor, T
 def examples(
     params: Params, share: Share, known: tuple[Tensor, Tensor], order: Iterator[Tensor]
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """The batches of known interactions; `order` gives the rows of as many as make `1 + negatives` batches."""
+    """The batches of known interactions; `order` gives the rows for `1 + negatives` batches."""
     draws = seeded(share.seed, 2 + 2 * share.rank)
     group = 1 + params.negatives
     for positives in order:

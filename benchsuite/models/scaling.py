@@ -1,4 +1,4 @@
-"""Scaling: an image classifier on generated input, for more and more GPUs.
+"""Scaling: an image classifier on generated input, on more and more GPUs.
 
 Application: image classification, to see how training scales: each process has a batch of its own, and the gradients
 of all are averaged. Paper: by `network`; the default is AlexNet, whose many parameters for little work weigh on the
@@ -19,7 +19,7 @@ SMALL: dict[str, object] = {"network": "squeezenet1_1", "batch_size": 2, "image_
 
 @dataclass(frozen=True)
 class Params:
-    """`batch_size` is that of each process."""
+    """`batch_size`: of each process."""
 
     network: str = "alexnet"
     batch_size: Positive = 64

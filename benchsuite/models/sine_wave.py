@@ -61,7 +61,7 @@ def batches_of(params: Params, share: Share) -> Iterator[tuple[Tensor, Tensor]]:
     """Inputs and targets, each [samples, length - 1]; the last batch of a pass over a data set may be short.
 
     Raises:
-        ModelError: the data set cannot be read, or has fewer or shorter series.
+        ModelError: the data set cannot be read, or its series are too few or too short.
     """
 
     def make(generator: torch.Generator) -> tuple[Tensor, Tensor]:

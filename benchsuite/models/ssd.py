@@ -48,7 +48,7 @@ MOST_OBJECTS = 50
 class Params:
     """`classes` counts the background, which is class 0.
 
-    `workers` are processes that read a data set; with 0 the images are read in the process that takes the steps.
+    `workers`: processes that read a data set; with 0 the training process reads it.
     """
 
     trunk: Literal["resnet34", "resnet18"] = "resnet34"
@@ -83,7 +83,7 @@ def trunk(name: str) -> nn.Sequential:
 
 
 def further(channels: int, outputs: int, hidden: int, stride: int) -> nn.Sequential:
-    """A map of half the cells, or of two less a side."""
+    """The next map, with half the cells of each side, or with two fewer."""
     narrow, conv = nn.Conv2d(channels, hidden, 1), nn.Conv2d(hidden, outputs, 3, stride, padding=stride - 1)
     return nn.Sequential(narrow, nn.ReLU(inplace=True), conv, nn.ReLU(inplace=True))
 
@@ -118,10 +118,10 @@ class Ssd(nn.Module):
 
 
 def matched(objects: Tensor, labels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """For each default box the object that it is to find [images, boxes, 4], and its label, 0 for none [images, boxes].
+    """The object that each default box is to find [images, boxes, 4], and its label [images, boxes]; 0: no object.
 
-    It is the one that overlaps it most, if by over a half; and whatever the overlap, each object is for the box that it
-    overlaps most (where two objects want the same box, the one that overlaps it more has it).
+    A box is matched to the object that overlaps it most, if the overlap is over one half. In addition each object is
+    matched to the box that it overlaps most; of two objects with the same box the one with the larger overlap wins.
     """
     corners = box_convert(objects, "cxcywh", "xyxy").flatten(0, 1)
     overlap = box_iou(corners, box_convert(boxes, "cxcywh", "xyxy")).unflatten(0, labels.shape)
@@ -146,7 +146,8 @@ def hardest(losses: Tensor, positive: Tensor) -> Tensor:
 
 
 def loss(outputs: tuple[Tensor, Tensor, Tensor], batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Of each image, over its positive boxes: how far off they are, and how badly they and the hardest are named."""
+    """The loss of each image, divided by its positive boxes: error of the offsets, and classification of these and the
+    hardest negative boxes."""
     offsets, logits, boxes = outputs
     objects, labels = matched(*batch[1:], boxes)
     positive = labels > 0

@@ -27,7 +27,7 @@ SMALL: dict[str, object] = {"batch_size": 2, "crop": 32, "workers": 0}
 
 @dataclass(frozen=True)
 class Params:
-    """`workers` are processes that read a data set; with 0 the images are read in the process that takes the steps."""
+    """`workers`: processes that read a data set; with 0 the training process reads it."""
 
     batch_size: Positive = 64
     upscale_factor: Positive = 2
@@ -38,7 +38,7 @@ class Params:
 
 
 def espcn(upscale_factor: int) -> nn.Sequential:
-    """[images, 1, height, width] -> [images, 1, factor * height, factor * width], as a row of four parts."""
+    """[images, 1, height, width] -> [images, 1, factor * height, factor * width], as a sequence of four parts."""
 
     def hidden(channels: int, outputs: int, kernel: int) -> nn.Sequential:
         conv = nn.Conv2d(channels, outputs, kernel, padding=kernel // 2)

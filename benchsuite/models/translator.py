@@ -62,9 +62,9 @@ class Embed(nn.Module):
 
 
 class BothWays(nn.Module):
-    """The encoder's first layer. Backwards starts at each sentence's own last word, not at the padding after it.
+    """The encoder's first layer. Its backward direction starts at the last word of each sentence, not at the padding.
 
-    Packed sequences would do so too, but need their lengths on the host.
+    Packed sequences do the same, but need the lengths on the host.
     """
 
     def __init__(self, hidden: int) -> None:
@@ -116,7 +116,7 @@ class Attention(nn.Module):
 
 
 class Attend(nn.Module):
-    """The decoder's first layer, which reads the encoder: -> its outputs, and the contexts that they attend to."""
+    """The decoder's first layer, which attends to the encoder -> its outputs and their contexts."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Attend(nn.Module):
 
 
 class Decode(nn.Module):
-    """A further layer of the decoder, which is given the contexts again."""
+    """A further layer of the decoder, which also receives the contexts."""
 
     def __init__(self, hidden: int, dropout: float, residual: bool) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class Decode(nn.Module):
 
 
 class Classify(nn.Module):
-    """What the decoder says -> logits of the words."""
+    """Outputs of the decoder -> logits of the words."""
 
     def __init__(self, hidden: int, vocabulary: int) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class Gnmt(nn.Module):
 
 
 def sentences(params: Params, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
-    """Sources and targets, BATCHES batches of them; most have under half of `max_length` words, and few reach it."""
+    """Sources and targets for BATCHES batches. Most have under half of `max_length` words; few reach it."""
     count = BATCHES * params.batch_size
     noise = torch.randn(2, 2 * count, generator=generator)
     source = (params.max_length * 0.45 * torch.exp(0.6 * noise[0])).round().long()
@@ -202,7 +202,7 @@ def pairs_of(
 ) -> tuple[Sequence[Tensor], Sequence[Tensor], Tensor]:
     """Sources with END, targets between BEGIN and END, and the words of each pair's longer side with END [pairs].
 
-    Units of a data set keep their numbers, but for its own special ones, which come as SPECIALS, a word like others.
+    Units of a data set keep their numbers, except its special units, which become SPECIALS, an ordinary word.
     """
     if share.data is None:
         sources, targets = sentences(params, generator)
@@ -213,14 +213,14 @@ def pairs_of(
 
 
 def buckets(lengths: Tensor) -> Tensor:
-    """In which of BUCKETS ranges each length lies."""
+    """The range, of BUCKETS, in which each length lies."""
     return (lengths - 1) * BUCKETS // int(lengths.max())
 
 
 def bucketed(lengths: Tensor, batch_size: int, generator: torch.Generator) -> list[Tensor]:
-    """The rows of each batch of one pass, in random order: all of a batch lie in one of BUCKETS ranges of length.
+    """The rows of each batch of one pass, in random order. The lengths of one batch lie in one of BUCKETS ranges.
 
-    What is left over in a bucket is left out of this pass.
+    The rest of a bucket, smaller than a batch, is left out of this pass.
     """
     shuffled = torch.randperm(len(lengths), generator=generator)
     bucket = buckets(lengths[shuffled])
@@ -233,7 +233,7 @@ def batches_of(params: Params, share: Share) -> Iterator[dict[str, Tensor]]:
     """Source and target [pairs, words], padded to the longest of the batch, and the source's lengths [pairs].
 
     Raises:
-        ModelError: the data set cannot be read, or has no `batch_size` pairs of similar length.
+        ModelError: the data set cannot be read, or has fewer than `batch_size` pairs of similar length.
     """
     generator = seeded(share.seed, share.rank)
     sources, targets, longest = pairs_of(params, share, generator)

@@ -4,7 +4,7 @@ Application: language modelling, after the `word_language_model` example of PyTo
 Neural Network Based Language Model" (2010). Data set: with `data`, the training text of WikiText-2;
 else generated text of its vocabulary (33,278 words, as frequent as Zipf and Mandelbrot have it). It is cut into
 `batch_size` streams that are read side by side; the hidden state passes from step to step. An item is one sequence of
-`bptt` words, of which a step trains `batch_size`; what is left of the streams below `bptt` words is not read.
+`bptt` words, of which a step trains `batch_size`. The rest of a stream, shorter than `bptt` words, is not read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class WordModel(nn.Module):
 
 
 def swapped(state: Any) -> Any:
-    """Samples first or layers first, the one from the other."""
+    """Swap the dimensions of samples and layers."""
     if isinstance(state, tuple):
         return tuple(swapped(part) for part in state)
     return None if state is None else state.transpose(0, 1).contiguous()
@@ -93,10 +93,10 @@ def windows(streams: Tensor, bptt: int) -> tuple[Tensor, Tensor]:
 def batches_of(params: Params, share: Share) -> Iterator[tuple[Tensor, Tensor]]:
     """Words and the words that follow them, each [batch_size, bptt].
 
-    Each batch goes on where the last one ended, until the text begins anew.
+    Each batch continues where the last one ended, until the text begins again.
 
     Raises:
-        ModelError: the data set cannot be read, or is too small or too rich in words.
+        ModelError: the data set cannot be read, is too small, or has too many different words.
     """
 
     def make(generator: torch.Generator) -> tuple[Tensor, Tensor]:

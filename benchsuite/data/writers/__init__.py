@@ -16,18 +16,18 @@ from benchsuite.schema import Record
 
 
 class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every writer's settings have."""
+    """The settings that every writer has."""
 
     seed: int = 1234
 
 
 class Writer(Protocol):
-    """What a writer's file offers."""
+    """The functions of a writer's file."""
 
     Settings: type[Any]
 
     def units(self, settings: Any) -> int:
-        """How many units there are."""
+        """The number of units."""
 
     def write(self, settings: Any, unit: int) -> Iterator[tuple[str, bytes]]:
         """The files of a unit, or pieces of files: path and content."""

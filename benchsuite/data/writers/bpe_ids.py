@@ -1,6 +1,6 @@
-"""Pairs of sentences as numbers of BPE units, a sentence a line: `train.en`, `train.de`, `val.*`, and `vocab.txt`.
+"""Pairs of sentences as numbers of BPE units, one sentence a line: `train.en`, `train.de`, `val.*`, and `vocab.txt`.
 
-The first four numbers are padding, unknown, begin and end; sentences hold neither begin nor end.
+The first four numbers are padding, unknown, begin and end. Sentences do not contain begin and end.
 """
 
 from __future__ import annotations

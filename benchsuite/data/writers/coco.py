@@ -22,7 +22,7 @@ _ANGLES = 20
 
 
 class Settings(writers.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Images by split; `sizes` are rows of width, height, share; objects an image in the mean."""
+    """Images by split; `sizes` are rows of width, height, share; `objects`: mean number of objects of an image."""
 
     train: Annotated[int, Meta(gt=0)]
     val: Annotated[int, Meta(gt=0)]
@@ -61,7 +61,7 @@ def write(settings: Settings, unit: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _json(split: str, first: int, images: list[Any], objects: list[Any]) -> Iterator[tuple[str, bytes]]:
-    """In this order: 0 the head, 1 images, 2 between, 3 annotations, 4 the end; no unit's lists are empty."""
+    """The pieces in order: 0 head, 1 images, 2 between, 3 annotations, 4 end. No unit has an empty list."""
     part = f"annotations/instances_{split}.json.part"
     if first == 0:
         categories = [{"supercategory": "thing", "id": n, "name": f"thing {n}"} for n in CATEGORIES]
@@ -81,7 +81,7 @@ def _rows(rows: list[Any], is_first: bool) -> bytes:
 def _objects(
     rng: np.random.Generator, mean: float, image: int, width: int, height: int, *, bare_allowed: bool
 ) -> list[dict[str, Any]]:
-    """A skewed number of objects, 1 image in 100 without any; 4 in 10 smaller than 32 x 32 pixels."""
+    """A skewed number of objects: 1 % of the images have none, and 40 % of the objects are below 32 x 32 pixels."""
     import numpy as np
 
     count = 0 if rng.random() < 0.01 and bare_allowed else min(_MOST_OBJECTS, int(rng.gamma(0.95, mean)) + 1)

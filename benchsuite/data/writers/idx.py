@@ -32,14 +32,14 @@ _STROKES = (
 
 
 class Settings(writers.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many images there are to train and to test with."""
+    """Numbers of training and test images."""
 
     train: Annotated[int, Meta(gt=0)]
     test: Annotated[int, Meta(gt=0)]
 
 
 def _pieces(settings: Settings) -> list[tuple[str, int, int, int]]:
-    """File prefix, count of the whole, first and one past the last of the piece."""
+    """File prefix, number of all images, and the range of the piece: first, and one past the last."""
     return [
         (name, count, first, min(first + UNIT, count))
         for name, count in (("train", settings.train), ("t10k", settings.test))
@@ -53,7 +53,7 @@ def units(settings: Settings) -> int:
 
 
 def write(settings: Settings, unit: int) -> Iterator[tuple[str, bytes]]:
-    """The images and labels of one unit, after the files' headers where it is the first."""
+    """The images and labels of one unit; the first unit begins with the files' headers."""
     import numpy as np
 
     name, count, first, end = _pieces(settings)[unit]
@@ -74,7 +74,7 @@ def write(settings: Settings, unit: int) -> Iterator[tuple[str, bytes]]:
 
 @functools.lru_cache(maxsize=1)
 def _styles() -> np.ndarray:
-    """[digit, style, 28, 28]: each digit written by many hands, in a box of 20 x 20 in the middle."""
+    """[digit, style, 28, 28]: each digit in many handwritings, in a box of 20 x 20 in the middle."""
     import numpy as np
     from PIL import Image, ImageDraw
 

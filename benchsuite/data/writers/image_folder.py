@@ -29,7 +29,7 @@ def units(settings: Settings) -> int:
 
 
 def write(settings: Settings, unit: int) -> Iterator[tuple[str, bytes]]:
-    """The images of one unit; each has its own seed, so no image is there twice."""
+    """The images of one unit; each has a seed of its own, so that no image occurs twice."""
     total = settings.train + settings.val + settings.test
     for number in range(unit * UNIT, min((unit + 1) * UNIT, total)):
         split, index = "train", number

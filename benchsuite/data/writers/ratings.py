@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 UNIT = 1000
 _FILE = "ml-20m/ratings.csv"
-# How often each rating from 0.5 to 5.0 is given, in percent: whole stars more often than half ones.
+# Share of each rating from 0.5 to 5.0 in percent: whole stars are more frequent than half ones.
 _SHARES = (1.2, 3.4, 1.4, 7.2, 4.4, 21.4, 11.0, 27.8, 7.7, 14.5)
 _FIRST_S, _LAST_S = 789_652_009, 1_427_784_002
 
 
 class Settings(writers.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Users, movies that are rated, and the highest movie number; ratings a user: fewest, median, spread of the log."""
+    """Users, rated movies, and the highest movie number. Ratings of a user: fewest, median, spread of the log."""
 
     users: Annotated[int, Meta(gt=0)]
     movies: Annotated[int, Meta(gt=1)]
@@ -78,6 +78,6 @@ def _distinct(rng: np.random.Generator, count: int, movies: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=1)
 def _numbers(settings: Settings) -> np.ndarray:
-    """The movies' numbers by popularity: with gaps, in no order."""
+    """The numbers of the movies by popularity: not in order, and with gaps."""
     rng = pictures.random(settings.seed, 2**31)
     return rng.permutation(settings.highest_movie)[: settings.movies] + 1

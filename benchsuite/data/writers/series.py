@@ -12,7 +12,7 @@ from benchsuite.data import pictures, writers
 
 
 class Settings(writers.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Waves, points a wave, and points a radian."""
+    """Number of waves, points of a wave, and points per radian."""
 
     waves: Annotated[int, Meta(gt=0)]
     points: Annotated[int, Meta(gt=0)]

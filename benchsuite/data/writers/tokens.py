@@ -18,7 +18,7 @@ _UNKNOWN = "<unk>"
 
 
 class Settings(writers.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Words and line ends by split, and different words, `<unk>` and the line end among them."""
+    """Words and line ends by split; `vocabulary` counts different words, `<unk>` and the line end included."""
 
     train: Annotated[int, Meta(gt=0)]
     valid: Annotated[int, Meta(gt=0)]
@@ -33,7 +33,7 @@ def units(settings: Settings) -> int:
 
 
 def write(settings: Settings, unit: int) -> Iterator[tuple[str, bytes]]:
-    """One split; in `train` every word of the vocabulary is there three times at least, as in WikiText."""
+    """One split. `train` contains every word of the vocabulary at least three times, as WikiText does."""
     import numpy as np
 
     split = _SPLITS[unit]
@@ -55,7 +55,7 @@ def write(settings: Settings, unit: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _lengths(rng: np.random.Generator, total: int) -> list[int]:
-    """Words a line, 0 for an empty one, so that words, line ends and the signs of headings are `total` together."""
+    """Words of each line (0: an empty line); words, line ends and the signs of headings are `total` together."""
     lengths: list[int] = []
     left, paragraphs = total, 0
     while left > 0:

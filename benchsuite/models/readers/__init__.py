@@ -1,7 +1,7 @@
-"""What models read prepared data sets with: one file for each kind of them; a folder of `models` is no model.
+"""Readers of prepared data sets, one file for each kind. (A folder of `models` is not a model.)
 
-A reader is given a `DataFolder`, whose files are known to be all there and of the right size, though not what is in
-them: what it cannot make sense of is a ModelError that names the file. It opens everything before the first batch.
+A reader receives a `DataFolder`: all files exist and have the right size, but their content is not checked. A reader
+that cannot read a file raises a ModelError that names it. It opens all files before the first batch.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ def place(data: DataFolder, role: str) -> Path:
 
 
 def malformed(data: DataFolder, path: Path, what: str) -> ModelError:
-    """The error of a file that is complete but makes no sense; `what` may quote it."""
+    """The error for a complete file that cannot be read; `what` may quote its content."""
     remedy = f"see whether it was changed with benchsuite prepare {data.name} --verify, or bring it anew"
     return ModelError(f"data set '{data.name}': {path}: {one_line(what)}; {remedy}")
 
 
 def check_room(data: DataFolder, found: int, what: str, parameter: str, room: int) -> None:
-    """Raises ModelError: the data set has more of something, such as words, than the model's parameter gives room."""
+    """Raises ModelError: the data set has more of something, such as words, than the model's parameter allows."""
     if found > room:
         few = f"{found:,} {what}, over {parameter} {room:,}"
         raise ModelError(f"data set '{data.name}' has {few}; give {parameter} of at least {found}")
 
 
 def pinned(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, in pinned memory where a GPU will read them."""
+    """The same batches, in pinned memory if a GPU will read them."""
     if not torch.cuda.is_available():
         return batches
     return (on_tensors(torch.Tensor.pin_memory, batch) for batch in batches)
 
 
 def rows(count: int, batch_size: int, share: Share, item: str, parameter: str = "batch_size") -> Iterator[list[int]]:
-    """Endless: which of `count` items make each batch of this rank; `parameter` is what the model calls `batch_size`.
+    """Endless: the items, of `count`, of each batch of this rank. `parameter` is the model's name for `batch_size`.
 
-    Each pass is a new order, which all ranks draw alike and take in turns, the same number each; the last batch of a
-    pass may be short.
+    Each pass has a new order. All ranks draw the same order and take turns; each takes the same number. The last batch
+    of a pass may be short.
 
     Raises:
-        ModelError: not even one whole batch can be made; at the call, not at the first batch.
+        ModelError: there are too few items for one batch; raised at the call, not at the first batch.
     """
     each = count // share.ranks
     name = share.data.name if share.data else "generated"

@@ -1,7 +1,7 @@
-"""Pairs of sentences as numbers of units, a sentence a line: one file a language, whose lines belong together.
+"""Pairs of sentences as numbers of units: one file for each language; equal line numbers are a pair.
 
-The first four units are padding, unknown, begin and end. Sentences are without the first and the last two, other than
-where the text happens to spell one, such as `<s>` in a page's markup.
+The first four units are padding, unknown, begin and end. Sentences do not contain padding, begin and end, unless the
+text happens to spell one of them, such as `<s>` in the markup of a page.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ DIGITS = 9  # more are no number of a unit
 
 @dataclass(frozen=True)
 class Sentences(Sequence[Tensor]):
-    """Sentences, each int64 [units], held as the units of all, one after another, and where each ends [sentences].
+    """Sentences, each int64 [units]. Stored are the units of all, one after another, and the end of each [sentences].
 
-    Units `before` and `after` are put around every one.
+    Every sentence is enclosed by the units `before` and `after`.
     """
 
     units: Array
@@ -57,18 +57,18 @@ class Sentences(Sequence[Tensor]):
 
 
 def pairs(share: Share, max_length: int, vocabulary: int, unknown: int) -> tuple[Sentences, Sentences]:
-    """Sources and targets of this rank; units are numbered as in the files, but the special ones are `unknown`.
+    """Sources and targets of this rank. Units have the numbers of the files; special units become `unknown`.
 
-    Pairs with an empty side or one of over `max_length` units are left out; ranks take the others in turns, the same
-    number each.
+    Pairs with an empty side, or a side of over `max_length` units, are left out. Ranks take turns with the others; each
+    takes the same number.
 
     Raises:
-        ModelError: a file is not of this format, the two differ in lines, a unit is none of the vocabulary, or no pair
-            is left for each rank.
+        ModelError: a file has another format, the two differ in their number of lines, a unit is not in the
+            vocabulary, or too few pairs are left for all ranks.
     """
     assert share.data
     data = share.data
-    with ThreadPoolExecutor(len(ROLES)) as both:  # numpy lets go of the interpreter while it computes
+    with ThreadPoolExecutor(len(ROLES)) as both:  # numpy releases the interpreter lock while it computes
         source, target = both.map(partial(_read, data, vocabulary=vocabulary), ROLES)
     if len(source.counts) != len(target.counts):
         lines = f"{len(target.counts):,} lines, not the {len(source.counts):,} that {source.path.name} has"
@@ -90,7 +90,7 @@ def pairs(share: Share, max_length: int, vocabulary: int, unknown: int) -> tuple
 
 @dataclass(frozen=True)
 class _Side:
-    """All units of a file [units], how many there are in each line [lines], and the highest number of a unit."""
+    """All units of a file [units], the number of units of each line [lines], and the highest number of a unit."""
 
     path: Path
     units: Array
@@ -98,7 +98,7 @@ class _Side:
     highest: int
 
     def chosen(self, lines: Array, unknown: int) -> Sentences:
-        """The lines of which [lines] is true, moved to the front of the same memory; special units are `unknown`."""
+        """The lines for which [lines] is true, moved to the front of the memory. Special units become `unknown`."""
         first = used = 0
         for start in range(0, len(lines), LINES):
             counts, taken = self.counts[start : start + LINES], lines[start : start + LINES]
@@ -111,7 +111,7 @@ class _Side:
 
 
 def _read(data: DataFolder, role: str, vocabulary: int) -> _Side:
-    """With room for all that the file can hold, two bytes a unit: memory that is never written is never used."""
+    """Allocates for all units that the file can hold, two bytes each: memory that is never written is never used."""
     path = place(data, role)
     units = np.empty(path.stat().st_size // 2 + 1, np.min_scalar_type(vocabulary))
     counts: list[Array] = [np.empty(0, np.int32)]
@@ -140,13 +140,13 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def _numbers(text: bytes) -> tuple[Array, Array]:
-    """The numbers of some whole lines, int32 [units], and how many each line has, int32 [lines].
+    """The numbers of some whole lines, int32 [units], and the number of units of each line, int32 [lines].
 
     The last digits of all numbers are taken at once, then the last but one, and so on.
     """
     letters = np.frombuffer(text, np.uint8)
     breaks = np.flatnonzero(letters < ord("0")).astype(np.int32)
-    widths = np.diff(breaks, prepend=np.int32(-1)) - 1  # 0 where two blanks or lines' ends are side by side
+    widths = np.diff(breaks, prepend=np.int32(-1)) - 1  # 0 between two adjacent blanks or line ends
     ended = np.cumsum(widths > 0, dtype=np.int32)
     counts = np.diff(ended[letters[breaks] == ord("\n")], prepend=np.int32(0))
     ends, widths = breaks[widths > 0], widths[widths > 0]

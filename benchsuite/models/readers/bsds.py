@@ -15,9 +15,9 @@ from benchsuite.models.readers import images
 
 
 class Pair:
-    """An image of PIL -> luma between 0 and 1, small [1, small, small] and large [1, large, large]: the centre of it.
+    """A PIL image -> luma of its centre between 0 and 1, small [1, small, small] and large [1, large, large].
 
-    The small one is the large one made smaller. Raises ModelError about an image smaller than `large` x `large`.
+    The small image is the large one, reduced. Raises ModelError if the image is smaller than `large` x `large`.
     """
 
     def __init__(self, small: int, large: int) -> None:
@@ -37,7 +37,7 @@ def pairs(share: Share, *, small: int, large: int, batch_size: int, workers: int
     """Batches of the training images, small [images, 1, small, small] and large [images, 1, large, large].
 
     Raises:
-        ModelError: the data set does not serve; as batches are taken: an image is broken or too small.
+        ModelError: the data set cannot be read; later, with a batch: an image is broken or too small.
     """
     folder = images.split(share, "train")
     files = sorted(folder.glob("*.jpg"))

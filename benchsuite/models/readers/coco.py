@@ -20,7 +20,7 @@ from benchsuite.models import Positive, Share
 from benchsuite.models.readers import images, place
 
 
-# Of these there are hundreds of thousands, none in a cycle: the garbage collector would take longer than the parser.
+# There are hundreds of thousands of them, without cycles: the garbage collector would take longer than the parser.
 class Image(msgspec.Struct, frozen=True, gc=False):
     id: int
     file_name: str
@@ -29,7 +29,7 @@ class Image(msgspec.Struct, frozen=True, gc=False):
 
 
 class Object(msgspec.Struct, frozen=True, gc=False):
-    """`bbox` is left, top, width and height in pixels; `iscrowd` says that it is of many objects at once."""
+    """`bbox` is left, top, width and height in pixels; `iscrowd`: it encloses many objects."""
 
     image_id: int
     category_id: int
@@ -42,7 +42,7 @@ class Category(msgspec.Struct, frozen=True):
 
 
 class Annotations(msgspec.Struct, frozen=True):
-    """What is read of the file."""
+    """The parts of the file that are read."""
 
     images: list[Image]
     annotations: list[Object]
@@ -51,9 +51,9 @@ class Annotations(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Objects:
-    """Those of all images in one array each, which is handed to workers fast; `ends[n]` is where image n's end.
+    """The objects of all images in one array each, which passes to workers quickly. `ends[n]` is the end of image n.
 
-    boxes [objects, 4] are centre and size as parts of the image; labels [objects] are 1 or more.
+    boxes [objects, 4]: centre and size relative to the image; labels [objects] are 1 or more.
     """
 
     boxes: np.ndarray[Any, Any]
@@ -66,7 +66,7 @@ class Objects:
 
 
 class Detection:
-    """An image of PIL and its objects -> [3, size, size], mirrored or not, boxes [most, 4] and labels [most].
+    """A PIL image and its objects -> [3, size, size], mirrored or not, boxes [most, 4] and labels [most].
 
     Padding is labelled 0; objects over `most` are left out.
     """
@@ -95,7 +95,7 @@ def detections(
     """Batches of the training images that have objects: [images, 3, size, size], and their boxes and labels.
 
     Raises:
-        ModelError: the data set does not serve, or has, with the background, more classes than `classes`.
+        ModelError: the data set cannot be read, or has more than `classes` classes, background included.
     """
     folder = images.split(share, "train")
     assert share.data is not None
@@ -122,9 +122,9 @@ def _annotations(file: Path, share: Share) -> Annotations:
 
 
 def _indexed(known: Annotations, file: Path, share: Share) -> tuple[list[str], Objects]:
-    """The file names of the images that have objects, and those. Categories become 1, 2 ... in the order of their ids.
+    """The file names of the images with objects, and the objects. Categories become 1, 2 ... in the order of their ids.
 
-    Boxes are cut at the edges of the image, and those of no area left out.
+    Boxes are cut at the edges of the image. Boxes without area are left out.
 
     Raises:
         ModelError: an object is of an image or a category that is not listed.

@@ -1,4 +1,4 @@
-"""Images in an IDX file, as MNIST has them."""
+"""Images in an IDX file, the format of MNIST."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from benchsuite.models.readers import malformed, place
 
 
 def images(data: DataFolder, height: int, width: int) -> Tensor:
-    """The images to train with, uint8 [images, height, width].
+    """The training images, uint8 [images, height, width].
 
     Raises:
         ModelError: the file is not of this format, or has images of another size.
     """
-    from torchvision.datasets.mnist import read_image_file  # takes a second, which generated images need not spend
+    from torchvision.datasets.mnist import read_image_file  # takes a second, which generated images do not need
 
     path = place(data, "train_images")
     try:

@@ -15,7 +15,7 @@ from benchsuite.models.readers import images
 
 
 def augmentation(size: int) -> v2.Compose:
-    """An image of PIL -> [3, size, size]: a random part of it, flipped or not, of mean 0 and deviation 1."""
+    """A PIL image -> [3, size, size]: a random crop, randomly flipped, of mean 0 and deviation 1."""
     return images.pixels(
         v2.RandomResizedCrop(size, antialias=True),
         v2.RandomHorizontalFlip(),
@@ -37,10 +37,10 @@ def pictures(share: Share, transform: Callable[..., Tensor], *, batch_size: int,
 def labelled(
     share: Share, transform: Callable[..., tuple[Tensor, int]], *, batch_size: int, workers: int, classes: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of the training images and of their labels, which number the classes by name.
+    """Batches of the training images and their labels: the place of the class in the order of names.
 
     Raises:
-        ModelError: the data set does not serve, or has more classes than `classes`.
+        ModelError: the data set cannot be read, or has more classes than `classes`.
     """
     found = _index(share)
     assert share.data is not None

@@ -1,4 +1,4 @@
-"""What all readers of images share: files decoded and transformed by worker processes, the same whoever does it."""
+"""Decoding and transforming of image files, in worker processes; the result does not depend on the process."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's 
 
 
 class Targets(Protocol):
-    """What is known of each image, such as its label."""
+    """The targets of each image, such as its label."""
 
     def __getitem__(self, index: int, /) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Broken:
-    """An error as a value: raised in a worker it would reach the user as a traceback of many lines."""
+    """An error as a value. Raised in a worker, it would reach the user as a long traceback."""
 
     message: str
 
 
 class Images(Dataset):
-    """Images of files: `transform(image)`, or `transform(image, targets[index])` where there are targets.
+    """Images of files: `transform(image)`, or `transform(image, targets[index])` if there are targets.
 
-    A key is (place, index): the place of the item in the order, of which its random numbers are a function, and which
-    image it is. An image that is damaged, or about which `transform` raises a ModelError, is Broken.
+    A key is (place, index): the place of the item in the order, which determines its random numbers, and the index of
+    the image. An image that is damaged, or for which `transform` raises a ModelError, becomes a Broken.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ def _decoded(file: str | Path) -> PIL.Image.Image:
 
 @contextmanager
 def drawing(seed: int, at: int) -> Iterator[None]:
-    """Random transforms draw from torch's own generator: here its numbers are those of one place in the order.
+    """Seed torch's own generator, from which random transforms draw, for one place in the order.
 
-    Afterwards it is as it was before. Those of a GPU are left alone.
+    Its state is restored at the end. Generators of GPUs are not touched.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seeded(seed, 1 + at).initial_seed())
@@ -111,18 +111,18 @@ def split(share: Share, role: str) -> Path:
 
 
 def remedy(share: Share) -> str:
-    """The end of a message about files that are not as they should be."""
+    """The end of a message about damaged files: how to repair them."""
     return f"check the data set with 'benchsuite prepare {share.data.name} --verify'" if share.data else ""
 
 
 def check_workers(model: str, workers: int) -> None:
-    """Raises ModelError: there cannot be that many."""
+    """Raises ModelError: this number of workers is impossible."""
     if workers < 0:
         raise ModelError(f"{model}: workers is {workers}; it must be 0 or more")
 
 
 def pixels(*transforms: Callable[..., Any]) -> v2.Compose:
-    """An image of PIL -> bytes [3, height, width], and what the transforms make of them."""
+    """A PIL image -> bytes [3, height, width], transformed."""
     return v2.Compose([v2.PILToTensor(), *transforms])
 
 
@@ -130,7 +130,7 @@ def batches(images: Images, batch_size: int, workers: int, share: Share) -> Iter
     """Endless passes over a rank's share of the images, each in a new order.
 
     Raises:
-        ModelError: at the call: there is not one whole batch; later: an image is broken.
+        ModelError: at the call: there are too few images for one batch; later: an image is broken.
     """
     order = rows(len(images.files), batch_size, share, "image")
     places = count(share.rank, share.ranks)  # no two ranks have one in common
@@ -138,16 +138,16 @@ def batches(images: Images, batch_size: int, workers: int, share: Share) -> Iter
 
 
 def load(items: Dataset, order: Iterable[Sequence[Any]], workers: int) -> Iterator[Batch]:
-    """The items of each row of keys as a batch, pinned where a GPU will read it; with 0 workers made in this process.
+    """The items of each row of keys as a batch, in pinned memory if a GPU will read it. 0 workers: in this process.
 
     Workers start at the call and live until `order` ends.
 
     Raises:
-        ModelError: as batches are taken: one has a Broken item.
+        ModelError: with a batch: one of its items is Broken.
     """
     settings = {}
     if workers:
-        # Forking a process whose threads may hold locks can hang; this server forks, and has imported all before.
+        # Forking a process whose threads hold locks can hang. This server forks instead; it has all imports.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([type(items).__module__])
         settings = {"multiprocessing_context": context}
@@ -157,7 +157,7 @@ def load(items: Dataset, order: Iterable[Sequence[Any]], workers: int) -> Iterat
         num_workers=workers,
         collate_fn=_gathered,
         pin_memory=torch.cuda.is_available(),
-        generator=torch.Generator(),  # or a seed for workers, which use none, would be drawn from torch's own
+        generator=torch.Generator(),  # otherwise a seed for workers, which use none, would be drawn from torch's own
         **settings,
     )
     return _sound(iter(loader))
@@ -174,6 +174,6 @@ def _sound(loaded: Iterator[Any]) -> Iterator[Batch]:
             broken = batch
             break
         yield tuple(batch) if isinstance(batch, list) else batch  # which the loader makes of tuples
-    del loaded  # ends the workers: held by a traceback, they would be collected late, and then take seconds to end
+    del loaded  # ends the workers: a traceback would keep them until late, and then they take seconds to end
     if broken:
         raise ModelError(broken.message)

@@ -1,4 +1,4 @@
-"""Ratings, as MovieLens has them: lines of userId,movieId,rating,timestamp after one that says so."""
+"""Ratings in the format of MovieLens: a header line, then lines of userId,movieId,rating,timestamp."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from benchsuite.models.readers import check_room, malformed, place
 
 HEADER = "userId,movieId,rating,timestamp\n"
 COLUMNS = np.dtype([("user", np.uint32), ("movie", np.uint32), ("rating", np.float32), ("time", np.int64)])
-LINES = 1 << 18  # that many are read at a time, so that only two columns of the whole are ever held
+LINES = 1 << 18  # lines that are read at a time, so that only two columns are held as a whole
 
 
 def interactions(data: DataFolder, users: int, items: int) -> tuple[Tensor, Tensor]:
-    """Who rated what, in the file's order: users and items, each int32 [ratings].
+    """The ratings in the order of the file: users and items, each int32 [ratings].
 
     Both are numbered from 0 in the order of their ids, without gaps.
 

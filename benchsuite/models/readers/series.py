@@ -1,4 +1,4 @@
-"""Series of numbers, a row each, in a `.npy` file."""
+"""Series of numbers in a `.npy` file, one in each row."""
 
 from __future__ import annotations
 

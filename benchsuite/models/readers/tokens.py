@@ -1,4 +1,4 @@
-"""Running text, as WikiText has it: words separated by blanks."""
+"""Running text in the format of WikiText: words separated by blanks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ END = "<eos>"
 
 
 def streams(share: Share, batch_size: int, bptt: int, vocabulary: int) -> Tensor:
-    """The text to train with in `batch_size` streams of this rank, int64 [batch_size, words].
+    """The training text in `batch_size` streams of this rank, int64 [batch_size, words].
 
-    The whole text is cut into as many streams of equal length as all ranks read together; what is left is left out.
+    The text is cut into streams of equal length, `batch_size` for each rank. The rest is left out.
 
     Raises:
-        ModelError: no text, a larger vocabulary, or streams of no more than `bptt` words.
+        ModelError: there is no text, its vocabulary is too large, or the streams have no more than `bptt` words.
     """
     assert share.data
     text, different = words(share.data)
@@ -39,12 +39,12 @@ def streams(share: Share, batch_size: int, bptt: int, vocabulary: int) -> Tensor
 
 
 def words(data: DataFolder) -> tuple[Tensor, int]:
-    """The text as numbers of words, int64 [words], and how many different ones there are.
+    """The text as numbers of words, int64 [words], and the number of different words.
 
-    Words are numbered in order of their first appearance; the end of each line is one, too.
+    Words are numbered in the order of their first appearance. The end of a line is a word, too.
 
     Raises:
-        ModelError: no text.
+        ModelError: there is no text.
     """
     path = place(data, "train")
     numbers: defaultdict[str, int] = defaultdict()

@@ -1,1 +1,1 @@
-"""What the models of reinforcement learning share; a folder of `models` is no model."""
+"""Code that the models of reinforcement learning share. (A folder of `models` is not a model.)"""

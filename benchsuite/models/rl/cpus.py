@@ -1,4 +1,4 @@
-"""How many CPUs the environments may share."""
+"""The number of CPUs that the environments may share."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def usable_cpus() -> int:
-    """The CPUs that this process may use: a fence may have left it fewer than the machine has."""
+    """The number of CPUs that this process may use; isolation can reduce it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Levels of MiniGrid and BabyAI, several in step. Without torch: processes that only play do not pay for it."""
+"""Levels of MiniGrid and BabyAI, several in step. Imports no torch: processes that only play do not need it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tokens(mission: str, words: int) -> np.ndarray:
     """[words]: the numbers of a mission's words, padded with 0.
 
     Raises:
-        ModelError: the mission is longer.
+        ModelError: the mission has more words.
     """
     found = [TOKENS.get(word, 1) for word in mission.replace(",", " ").split()]
     if len(found) > words:
@@ -36,9 +36,9 @@ def tokens(mission: str, words: int) -> np.ndarray:
 
 
 class Grids(gymnasium.Env):
-    """Several environments of one level as one; one that has ended begins anew within the same step.
+    """Several environments of one level. An environment whose episode ends begins the next one within the same step.
 
-    Their rewards and ends are part of the observation, whose parts are all [environments, ...].
+    Rewards and ends are part of the observation. All parts are [environments, ...].
     """
 
     def __init__(self, level: str, environments: int, words: int) -> None:
@@ -54,7 +54,7 @@ class Grids(gymnasium.Env):
         self.action_space = spaces.MultiDiscrete([int(self.levels[0].action_space.n)] * environments)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin all; the seed is the first one's, and each of the others has the one after."""
+        """Begin all environments. The first one has the given seed, each other one the next seed."""
         began = [level.reset(seed=None if seed is None else seed + i)[0] for i, level in enumerate(self.levels)]
         return self._joined([(observation, 0.0, False) for observation in began]), {}
 
@@ -77,10 +77,10 @@ class Grids(gymnasium.Env):
 
 
 class Players:
-    """So many environments of a level, in this process or, for 2 workers and more, in processes of their own.
+    """Environments of a level, in this process or, with 2 workers or more, in processes of their own.
 
-    What the environments do is the same for any number of workers. 0 workers are as many as there are usable CPUs or,
-    if they would not get equal shares, the next smaller number.
+    The environments behave the same for any number of workers. 0 workers: one for each usable CPU, or the next smaller
+    number that gives all workers equal shares.
     """
 
     def __init__(self, level: str, environments: int, words: int, workers: int, seed: int) -> None:
@@ -112,7 +112,7 @@ class Players:
         self.grids.close()
 
     def _whole(self, observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The workers' parts laid end to end."""
+        """The parts of all workers, concatenated."""
         if self.workers == 1:
             return observation
         return {key: value.reshape(self.environments, *value.shape[2:]) for key, value in observation.items()}

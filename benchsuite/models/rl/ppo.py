@@ -1,8 +1,7 @@
 """Proximal policy optimisation (Schulman et al., 2017) with generalised advantages (Schulman et al., 2015).
 
-One round lets every environment make some steps, then goes over what they met a few times. The net is called with
-tensors of [sequences, steps, ...], so that a round's steps are computed together, and so are those over which a net
-with a memory learns.
+In one round every environment makes some steps, and the net then trains on them in a few passes. The net is called with
+tensors of [sequences, steps, ...], so that all steps of a sequence are computed together.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from benchsuite.models import Positive
 
 
 class Simulation(Protocol):
-    """Several environments in step, on the host; one that has ended begins anew within the same step."""
+    """Several environments on the host that step together. After an episode the next begins within the same step."""
 
     environments: int
 
@@ -33,7 +32,7 @@ class Simulation(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """How a round is made; `recurrence` is the steps over which a memory learns, 1 where there is none."""
+    """Settings of a round. `recurrence`: steps over which a memory learns; 1 without a memory."""
 
     steps: Positive
     epochs: Positive
@@ -50,10 +49,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Rollout:
-    """What one round met, each [environments, steps, ...].
+    """The steps of one round, each part [environments, steps, ...].
 
-    `first` marks the steps that began an episode; `memory` is the net's before a step. `values` are those that the net
-    gave, `returns` what they ought to have been.
+    `first` marks the steps that began an episode; `memory` is the net's memory before a step. `values` are the net's
+    estimates, `returns` their targets.
     """
 
     observation: tuple[Tensor, ...]
@@ -82,7 +81,7 @@ class Rollout:
 def advantages_of(rewards: Tensor, values: Tensor, ended: Tensor, last: Tensor, gamma: float, decay: float) -> Tensor:
     """[environments, steps]: generalised advantages; `last` [environments] values what comes after the last step.
 
-    An episode that ended counts as worth nothing from there on, whether it was over or out of time.
+    After the end of an episode the value is 0, also if the episode ran out of time.
     """
     following = torch.cat((values[:, 1:], last[:, None]), dim=1)
     alive = 1 - ended.to(values.dtype)
@@ -131,7 +130,7 @@ class Ppo:
         self.losses: list[Tensor] = []
 
     def round(self) -> int:
-        """Let the environments step, then learn; -> the steps that they made, all together."""
+        """Let the environments step, then learn; the number of steps of all environments."""
         with torch.no_grad():
             rollout = self.collect()
         for _ in range(self.settings.epochs):
