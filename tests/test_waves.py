@@ -15,11 +15,12 @@ from support import side_by_side, wait_for
 
 from benchsuite.describe.tasks import Task
 from benchsuite.events import SliceClosed
-from benchsuite.launch import waves
+from benchsuite.launch import supervise, waves
 from benchsuite.launch.ledger import Ledger
-from benchsuite.launch.outcome import Exit, classify
+from benchsuite.launch.outcome import classify
 from benchsuite.launch.process import Tree
-from benchsuite.launch.worker_events import Seen, Told
+from benchsuite.launch.supervise import Exit
+from benchsuite.launch.worker_events import ProcessEvents, TaskEvents
 from benchsuite.records import Slice
 
 
@@ -83,7 +84,7 @@ FREEZER = Path("/sys/fs/cgroup/freezer")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_stuck_in_the_kernel_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A frozen process ends by no signal until it is thawed, like one that waits for a dead disk."""
-    monkeypatch.setattr(waves, "STUCK_S", 1.0)
+    monkeypatch.setattr(supervise, "STUCK_S", 1.0)
     group = FREEZER / f"benchsuite-test-{os.getpid()}"
     group.mkdir()
 
@@ -115,7 +116,7 @@ def test_one_stuck_in_the_kernel_is_given_up(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_was_measured_is_known_however_long_it_holds() -> None:
-    told = Told()
+    told = ProcessEvents()
     held = Slice(start_s=1.0, end_s=1.5, steps=1, items=1, phase="hold")
     first = msgspec.structs.replace(held, phase="measure")
     told.take([SliceClosed(n=0, origin_s=0.0, slice=first, loss=None, last=True)])
@@ -150,7 +151,7 @@ def test_a_result_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_worker_that_told_nothing_is_never_ok(exit_code: int | None, ended: Any, status: str, kind: str) -> None:
-    found, error = classify(Seen(), Exit(exit_code, ended, 1.0), 5.0, "last words")
+    found, error = classify(TaskEvents(), Exit(exit_code, ended, 1.0), 5.0, "last words")
     assert (found, error.kind if error else None) == (status, kind)
 
 

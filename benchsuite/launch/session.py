@@ -1,4 +1,4 @@
-"""One invocation: its folder with what was asked for and planned, then its tasks, or those that an earlier one left."""
+"""One invocation: it writes the run folder and runs all tasks, or those that an earlier invocation left."""
 
 from __future__ import annotations
 
@@ -31,12 +31,18 @@ from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
 
 
 class Showing(Observer, AbstractContextManager["Showing"], Protocol):
-    """An observer that is entered while a run is on."""
+    """An observer that is entered while tasks run."""
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """Where a run takes place and how it was asked for. `share`: that of an earlier task, to be had again."""
+    """Where a run takes place and how it was asked for.
+
+    Attributes:
+        environ: the environment that workers and commands inherit.
+        command: the command line.
+        share: the share of an earlier task; if given, tasks get no more than it.
+    """
 
     machine: Machine
     environ: Mapping[str, str]
@@ -68,7 +74,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         interrupt.check()
         make_folder(out)
         if not (out / LOCK).exists():
-            check_empty(out)  # what is no run's folder is left as it is, without even a lock
+            check_empty(out)  # a folder that is not a run's gets no lock
         with locked(out):
             interrupt.check()
             rundir = RunDir.create(out, run, plan)
@@ -80,12 +86,15 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
 
 
 def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invocation) -> RunDir:
-    """Go on with the run in a folder, by the rules of `left_of`; `observer` is made once it is known what is left.
+    """Continue the run in a folder, by the rules of `left_of`.
+
+    Args:
+        observer: makes the observer from what is left of the run.
 
     Raises:
         OutputError: the folder is in use or cannot be written.
-        ResultError, ProfileError, UsageError: there is no such run, or it is not the one that is asked for; or
-            isolation is required and not possible. Nothing was changed.
+        ResultError, ProfileError, UsageError: there is no such run, or it differs from what is asked for, or
+            isolation is required and not possible; nothing was changed.
         Interrupted: a signal asked for the end.
     """
     setting = _setting(how.machine)
@@ -112,7 +121,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
 
 @contextmanager
 def _sealed(rundir: RunDir, observer: Observer) -> Iterator[None]:
-    """At the end, also of a run that a signal stops, its files are listed with their hashes for `benchsuite verify`."""
+    """At the end, even if a signal ends the run, write the manifest: its files with their hashes."""
     try:
         yield
     finally:
@@ -123,7 +132,7 @@ def _sealed(rundir: RunDir, observer: Observer) -> Iterator[None]:
 
 
 def _unseal(out: Path) -> Iterator[str]:
-    """A run that goes on has no manifest; what was changed since it was written.
+    """Remove the manifest of a run that continues; the changes since it was written, a line each.
 
     Raises:
         OutputError: it cannot be removed.
@@ -136,7 +145,7 @@ def _unseal(out: Path) -> Iterator[str]:
 
 @contextmanager
 def _means(tasks: Sequence[Task], setting: Setting, how: Invocation) -> Iterator[Means]:
-    """Fences and monitor for these tasks, given back at the end."""
+    """Fences and monitor for these tasks, released at the end."""
     largest = max((len(wave) for wave in waves([t for t in tasks if t.skip is None])), default=1)
     fencing = Fencing.choose(how.isolation, require=how.require_isolation, largest=largest)
     try:
@@ -150,7 +159,7 @@ def _means(tasks: Sequence[Task], setting: Setting, how: Invocation) -> Iterator
 
 
 def _tell(observer: Observer, means: Means, how: Invocation, tasks: Sequence[Task]) -> None:
-    """What was swept up of dead runs, which data sets are missing, which fence or watch is weaker than was asked."""
+    """Show what was ended of dead runs, which data sets are missing, and which fence or counter is missing here."""
     lines = [*means.fencing.swept, *not_ready(tasks)]
     found = means.fencing.describe()
     if how.isolation in ("auto", "cgroup") and (not found.cpu.startswith("cpuset") or found.memory == "none"):
@@ -168,7 +177,7 @@ def _setting(machine: Machine) -> Setting:
 
 
 def data_root(given: str | None, environ: Mapping[str, str]) -> str | None:
-    """The folder of the data sets: as given, `$BENCHSUITE_DATA`, or `data` where it exists; None where nothing is.
+    """The folder of the data sets: as given, else `$BENCHSUITE_DATA`, else `data` if it exists, else None.
 
     Raises:
         UsageError: the folder that was asked for does not exist.
