@@ -20,7 +20,7 @@ from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Run
 from benchsuite.report.show.format import number, one_line, ratio
-from benchsuite.report.show.one_line import figure as words_of
+from benchsuite.report.show.one_line import figure
 from benchsuite.report.show.render import Report, render
 from benchsuite.report.stats.compare import compare
 from benchsuite.report.stats.score import score
@@ -273,9 +273,9 @@ def test_a_result_cannot_forge_a_line_or_steer_the_terminal(tmp_path: Path) -> N
     assert all(c.isprintable() for c in text.replace("\n", ""))
     assert text.count("[2Jvae") >= 6
     assert not any(line.strip().startswith("Score  999") for line in text.splitlines())
-    failure = words_of(msgspec.structs.replace(failed, error=error))
-    assert (failure, words_of(result).count("\n")) == ("[2Jvae", 0)
-    assert words_of(msgspec.structs.replace(result, measurement=streams)).startswith("100.00 [2Jvae/s (18 slices")
+    failure = figure(msgspec.structs.replace(failed, error=error)).words
+    assert (failure, figure(result).words.count("\n")) == ("[2Jvae", 0)
+    assert figure(msgspec.structs.replace(result, measurement=streams)).words.startswith("100.00 [2Jvae/s (18 slices")
 
 
 def going_on(folder: Path) -> Summary:
