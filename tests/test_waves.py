@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +20,14 @@ from support import side_by_side, wait_for
 from benchsuite.describe.tasks import Task
 from benchsuite.events import SliceClosed
 from benchsuite.launch import supervise, waves
+from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.ledger import Ledger
+from benchsuite.launch.means import MEANS
 from benchsuite.launch.outcome import classify
 from benchsuite.launch.process import Tree
 from benchsuite.launch.supervise import Exit
 from benchsuite.launch.worker_events import ProcessEvents, TaskEvents
-from benchsuite.records import Slice
+from benchsuite.records import Failure, Slice
 
 
 def test_they_begin_together_and_a_task_that_is_done_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +167,49 @@ def test_stubborn_tasks_are_ended_together_not_one_by_one(tmp_path: Path, monkey
     found = side_by_side(tmp_path, monkeypatch, **{f"t{i}": stubborn for i in range(4)})
     assert {r.status for r in found.values()} == {"timeout"}
     assert time.monotonic() - began < 3.0 + 5.0 + 5.0, "one limit, one grace, for all four"
+
+
+def test_a_mean_of_a_wave_serves_its_tasks_and_is_given_back_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a daemon that GPU processes share would be: one more entry of the list, and the runner stays as it is."""
+    seen = tmp_path / "seen.json"
+    order: list[str] = []
+
+    @contextmanager
+    def daemon(run: RunContext, wave: WaveContext) -> Iterator[WaveContext]:
+        order.append("given" if not seen.exists() else "given late")
+        yield replace(wave, environ={**wave.environ, "MY_DAEMON": "it is here"})
+        order.append("given back" if seen.exists() else "given back early")
+
+    monkeypatch.setattr(waves, "MEANS", (MEANS[0], daemon, *MEANS[1:]))
+    (result,) = side_by_side(tmp_path, monkeypatch, only={"params": {"file": str(seen)}}).values()
+    assert result.status == "ok"
+    assert json.loads(seen.read_text())["environ"]["MY_DAEMON"] == "it is here"
+    assert order == ["given", "given back"]
+
+
+def test_a_mean_that_cannot_be_provided_fails_the_wave_and_those_before_it_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    @contextmanager
+    def first(run: RunContext, wave: WaveContext) -> Iterator[WaveContext]:
+        with ExitStack() as given_back:
+            given_back.callback(order.append, "given back")
+            yield wave
+
+    @contextmanager
+    def broken(run: RunContext, wave: WaveContext) -> Iterator[WaveContext]:
+        raise WaveError(Failure(kind="daemon", message="it does not start"))
+        yield wave
+
+    monkeypatch.setattr(waves, "MEANS", (first, broken, *MEANS))
+    found = side_by_side(tmp_path, monkeypatch, one={}, two={})
+    assert [(r.status, r.error and r.error.kind) for r in found.values()] == [("failed", "daemon")] * 2
+    assert order == ["given back"]
+    assert not list((tmp_path / "out" / "logs").glob("*")), "nothing was started"
 
 
 def test_a_start_that_cannot_be_noted_is_one_failure_and_leaves_no_process(
