@@ -109,7 +109,7 @@ def _environ(process: psutil.Process) -> dict[str, str]:
 
 
 def test_output_is_drained_and_decoded_whatever_it_is(tmp_path: Path) -> None:
-    """A09: 5 MB on each stream, and bytes that are no UTF-8, under a plain C locale."""
+    """5 MB on each stream, and bytes that are no UTF-8, under a plain C locale."""
     locale = environ(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     profile = write_profile(
         tmp_path / "loud.json", noisy={"params": {"kind": "noisy"}}, bytes={"params": {"kind": "bytes"}}

@@ -86,7 +86,7 @@ def _events(out: Path) -> list[str]:
 
 
 def test_prepare_runs_first_and_its_failure_or_limit_stops_its_job_only(tmp_path: Path) -> None:
-    """A08: the limit ends the shell, what it started, and the wait for them."""
+    """The limit ends the shell, what it started, and the wait for them."""
     profile = write_profile(
         tmp_path / "p.json",
         good={"prepare": [["sh", "-c", "echo made > made.txt"]]},

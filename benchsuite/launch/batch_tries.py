@@ -94,14 +94,14 @@ class Tries:
         except (BenchError, OSError) as error:
             message = f"batch_size {size} could not be tried: {error}"
             raise SearchError(Failure(kind="start", message=message)) from None
-        probe, told = tried.probe, f"{self._task.job.name}: batch_size {size:,}"
+        probe, words = tried.probe, f"{self._task.job.name}: batch_size {size:,}"
         if probe.fits:
             self._largest = size, probe.host_bytes or 0
             device = probe.device_bytes
             took = f"{_gib(device)} of the GPU's" if device else f"{_gib(probe.host_bytes or 0)} of the host's"
-            self._run.say(f"{told} fits: {took} memory at most")
+            self._run.say(f"{words} fits: {took} memory at most")
         else:
-            self._run.say(f"{told} does not fit: {tried.why}")
+            self._run.say(f"{words} does not fit: {tried.why}")
         return tried
 
     def _expected_bytes(self, size: int) -> int | None:

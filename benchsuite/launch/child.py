@@ -14,7 +14,7 @@ from pathlib import Path
 from benchsuite.describe.tasks import RENDEZVOUS, Task, recorded_environ
 from benchsuite.errors import OutputError
 from benchsuite.events import Assignment
-from benchsuite.isolation.fencing import Tenant
+from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
 from benchsuite.launch.context import RunContext, WaveContext
 from benchsuite.launch.supervise import Ended, Exit, Supervision

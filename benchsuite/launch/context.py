@@ -10,7 +10,8 @@ from typing import TypeAlias
 from benchsuite.describe.tasks import DataFolder, Task
 from benchsuite.errors import BenchError, UsageError
 from benchsuite.host.monitor import Monitor
-from benchsuite.isolation.fencing import Fencing, Tenant
+from benchsuite.isolation.fencing import Fencing
+from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch.ledger import Ledger
 from benchsuite.records import BatchSearch, DataUsed, Failure, Status
 

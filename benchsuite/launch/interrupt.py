@@ -1,4 +1,4 @@
-"""Turn the signals that ask for the end into a flag: who sees it ends all trees and keeps what is finished."""
+"""Turn the signals that ask for the end into a flag, which the run reads to end its trees and keep what is finished."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:
     lines = rundir.attempts()
     ended = {(line.task, line.attempt) for line in lines if line.event == "end"}
     open_lines = [line for line in lines if line.event != "end" and (line.task, line.attempt) not in ended]
-    swept = [told for line in open_lines for told in _end_leftovers(line)]
+    swept = [words for line in open_lines for words in _end_leftovers(line)]
     starts = {(line.task, line.attempt): line for line in open_lines if line.event == "start"}
     kept = _kept(rundir, lines)
     for task in plan.tasks:

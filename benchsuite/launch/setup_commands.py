@@ -11,7 +11,7 @@ import msgspec
 
 from benchsuite.describe.tasks import Task
 from benchsuite.isolation import enter
-from benchsuite.isolation.fencing import Tenant
+from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.supervise import Ended, bounded, supervise
