@@ -1,4 +1,4 @@
-"""What launch works with: for a whole run, and for one wave, whose means fill it in one after the other."""
+"""What a whole run works with, and what the means of one wave have provided to its tasks."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Means:
-    """What a run has from its begin to its end: the facts around it, the fences, and the monitor."""
+    """What a run has for all its waves: the facts around it, the fences, and the monitor."""
 
     setting: Setting
     fencing: Fencing
@@ -61,7 +61,7 @@ class Runner:
     """Runs tasks, one wave after another.
 
     Args:
-        means: what all waves share; whoever made it gives it back.
+        means: what all waves share; the caller releases it.
         environ: the environment that workers and set-up commands inherit.
         interrupt: says whether a signal has asked for the end of the run.
     """
@@ -70,7 +70,7 @@ class Runner:
         self, ledger: Ledger, means: Means, environ: Mapping[str, str], observer: Observer, interrupt: Interrupt
     ) -> None:
         self._setting, self._observer, self._interrupt = means.setting, observer, interrupt
-        self._run = RunContext(ledger, environ, means.fencing, means.monitor, observer.say, interrupt.asked)
+        self._context = RunContext(ledger, environ, means.fencing, means.monitor, observer.say, interrupt.asked)
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run all tasks. A failure of one stops no other.
@@ -98,7 +98,7 @@ class Runner:
         with ExitStack() as given_back:
             try:
                 for mean in MEANS:
-                    wave = given_back.enter_context(mean(self._run, wave))
+                    wave = given_back.enter_context(mean(self._context, wave))
                     self._interrupt.check()
             except WaveError as error:
                 self._interrupt.check()
@@ -111,7 +111,7 @@ class Runner:
         """Start the tasks one by one; one that cannot be started has its result at once."""
         for task, tenant in zip(wave.tasks, wave.tenants, strict=True):
             try:
-                child = Child(self._run, task, tenant, wave)
+                child = Child(self._context, task, tenant, wave)
             except BenchError as error:
                 self._not_started(task, "failed", Failure(kind="start", message=str(error)))
                 continue
@@ -119,7 +119,7 @@ class Runner:
                 message = f"its start could not be noted: {error.strerror or error}"
                 self._not_started(task, "failed", Failure(kind="start", message=message))
                 continue
-            follow(self._run.monitor, child)
+            follow(self._context.monitor, child)
             yield child
 
     def _watch(self, children: Sequence[Child]) -> None:
@@ -138,14 +138,14 @@ class Runner:
     def _end(self, child: Child) -> None:
         with closing(child):
             child.finish()
-            seen = summary(self._run.monitor, child, self._run.ledger.rundir)
+            seen = summary(self._context.monitor, child, self._context.ledger.rundir)
             self._keep(finished(child, self._setting, seen))
 
     def _not_started(self, task: Task, status: Status, why: Failure) -> None:
-        self._keep(not_started(task, self._run.ledger.attempt(task), self._setting, status, why))
+        self._keep(not_started(task, self._context.ledger.attempt(task), self._setting, status, why))
 
     def _keep(self, result: Result) -> None:
-        path, problem = self._run.ledger.keep(result)
+        path, problem = self._context.ledger.keep(result)
         self._observer.ended(result, path, problem)
 
 
