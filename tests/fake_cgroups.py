@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.host import cgroupfs
-from benchsuite.host.cgroups import UNIFIED, Group, enable, own
+from benchsuite.host.cgroups import UNIFIED, Cgroup, enable, own
 from benchsuite.isolation import made_groups
 
 GIB = 1 << 30
@@ -76,7 +76,7 @@ class KernelV2:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cgroupfs, "make", self.make)
         monkeypatch.setattr(cgroupfs, "write", self.write)
-        monkeypatch.setattr(Group, "remove", self.remove)
+        monkeypatch.setattr(Cgroup, "remove", self.remove)
         monkeypatch.setattr("benchsuite.isolation.made_groups.entering_fails", lambda files: None)
         monkeypatch.setattr("benchsuite.isolation.prepared_groups.entering_fails", lambda files: None)
 
@@ -124,21 +124,21 @@ class KernelV2:
                 raise OSError(number, os.strerror(number), str(path))
 
     @staticmethod
-    def remove(group: Group, limit_s: float = 0.0) -> bool:
+    def remove(group: Cgroup, limit_s: float = 0.0) -> bool:
         for folder in group.folders():
             shutil.rmtree(folder, ignore_errors=True)
         return True
 
 
 @contextlib.contextmanager
-def own_ground() -> Iterator[Group]:
+def own_ground() -> Iterator[Cgroup]:
     """A real group for one test, empty, wherever this user may make one; skips the test where that is nowhere."""
     if os.getuid():
         pytest.skip("control groups are made for real by root only")
     bases, _ = made_groups._bases(own())
     mine = f"test-{os.getpid()}-{next(_numbers)}"  # of version 2 controllers it is one folder
     places = {name: bases[name].below(mine) for name in NAMES if name in bases}
-    ground = Group(places)
+    ground = Cgroup(places)
     try:
         ground.create()
         for place in places.values():

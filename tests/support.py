@@ -158,7 +158,7 @@ def side_by_side(
     with Monitor([]) as monitor:
         means = Means(Setting(machine, "", code, time.monotonic()), fencing, monitor)
         with Interrupt() as interrupt:
-            Runner(Ledger(rundir), means, dict(os.environ), watching, interrupt).run(tasks)
+            Runner(Ledger(rundir), means, dict(os.environ), watching, interrupt).run(plan_of(tasks).waves)
     fencing.close()
     return watching.results
 

@@ -187,7 +187,7 @@ def test_host_memory_that_ends_is_a_bound(tmp_path: Path) -> None:
 def test_on_a_cpu_no_batch_is_tried_that_would_take_the_hosts_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchsuite.launch.batchsize._Place._memory_bytes", lambda self: 160 << 20)
+    monkeypatch.setattr("benchsuite.launch.batch_tries.Tries._memory_bytes", lambda self: 160 << 20)
     params = {"batch_size": "auto", "most": 1_000_000, "fails": 1_000_000, "broken": False}
     monkeypatch.syspath_prepend(PROGRAMS)
     found = side_by_side(tmp_path, monkeypatch, a={"entry": "grows:build", "params": params, "min_time_s": 0.6})

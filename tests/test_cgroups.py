@@ -15,7 +15,7 @@ from support import wait_for
 
 from benchsuite.host import cgroups
 from benchsuite.host.cgroupfs import started_ticks
-from benchsuite.host.cgroups import UNIFIED, Group, Place, enable, own
+from benchsuite.host.cgroups import UNIFIED, Cgroup, CgroupPlace, enable, own
 from benchsuite.host.counters import Counters, count, throttled_s, throttled_since_s
 from benchsuite.isolation import enter, made_groups
 
@@ -38,9 +38,9 @@ def test_each_controller_has_its_own_place_and_version(tmp_path: Path) -> None:
     folders(root, "memory/a/b", "cpu,cpuacct")
     found = own(root)
     mount = root / "sys/fs/cgroup"
-    assert found["memory"] == Place(1, mount / "memory/a/b", mount / "memory")
-    assert found["cpu"] == found["cpuacct"] == Place(1, mount / "cpu,cpuacct", mount / "cpu,cpuacct")
-    assert found[UNIFIED] == found["hugetlb"] == Place(2, mount / "unified/u", mount / "unified")
+    assert found["memory"] == CgroupPlace(1, mount / "memory/a/b", mount / "memory")
+    assert found["cpu"] == found["cpuacct"] == CgroupPlace(1, mount / "cpu,cpuacct", mount / "cpu,cpuacct")
+    assert found[UNIFIED] == found["hugetlb"] == CgroupPlace(2, mount / "unified/u", mount / "unified")
     assert "cpuset" not in found
     assert list(found["memory"].chain()) == [mount / "memory/a/b", mount / "memory/a", mount / "memory"]
     assert list(found["cpu"].chain()) == [mount / "cpu,cpuacct"]
@@ -57,8 +57,10 @@ def test_the_mount_may_be_a_part_of_the_hierarchy_and_its_name_escaped(tmp_path:
 def test_a_group_that_cannot_be_seen_is_not_taken_for_ours(tmp_path: Path) -> None:
     root = tree(tmp_path, v1_line("memory"), "4:memory:/../../elsewhere", {})
     folders(root, "memory")
-    assert own(root)["memory"] == Place(1, root / "sys/fs/cgroup/memory", root / "sys/fs/cgroup/memory", exact=False)
-    made = made_groups.Made.prove(own(root), (0,), 1 << 30)
+    assert own(root)["memory"] == CgroupPlace(
+        1, root / "sys/fs/cgroup/memory", root / "sys/fs/cgroup/memory", exact=False
+    )
+    made = made_groups.MadeGroups.prove(own(root), (0,), 1 << 30)
     assert made.versions == {}
     assert "cannot be seen" in made.why_not["memory"]
     assert list((root / "sys/fs/cgroup/memory").iterdir()) == []
@@ -82,8 +84,8 @@ def test_counters_of_version_2(tmp_path: Path) -> None:
     }
     for name, text in said.items():
         (tmp_path / name).write_text(text)
-    place = Place(2, tmp_path, tmp_path)
-    found = count(Group(dict.fromkeys(("memory", "pids", UNIFIED), place)))
+    place = CgroupPlace(2, tmp_path, tmp_path)
+    found = count(Cgroup(dict.fromkeys(("memory", "pids", UNIFIED), place)))
     assert found == Counters(1, 1048576, 9, 2.5, 0.5, None, None), (
         "a group was killed once, its first victim counted twice"
     )
@@ -95,9 +97,9 @@ def test_counters_of_version_1(tmp_path: Path) -> None:
     (tmp_path / "memory.max_usage_in_bytes").write_text("4096")
     (tmp_path / "memory.failcnt").write_text("0")
     (tmp_path / "cpu.stat").write_text("nr_periods 9\nnr_throttled 1\nthrottled_time 250000000")
-    place = Place(1, tmp_path, tmp_path)
-    assert count(Group({"memory": place})) == Counters(oom_kills=3, peak_memory_bytes=4096)
-    assert count(Group({"cpuset": place})) == Counters()
+    place = CgroupPlace(1, tmp_path, tmp_path)
+    assert count(Cgroup({"memory": place})) == Counters(oom_kills=3, peak_memory_bytes=4096)
+    assert count(Cgroup({"cpuset": place})) == Counters()
     assert throttled_s({"cpu": place})[place.folder] == 0.25
 
 
@@ -160,33 +162,33 @@ def test_the_wrapper_keeps_pid_arguments_descriptors_and_signals() -> None:
 
 
 @pytest.fixture(name="ground")
-def ground_fixture() -> Iterator[Group]:
+def ground_fixture() -> Iterator[Cgroup]:
     """A group of the test's own, empty, in all hierarchies where it can be had."""
     with own_ground() as ground:
         yield ground
 
 
 @pytest.fixture(name="group")
-def group_fixture(ground: Group) -> Iterator[Group]:
+def group_fixture(ground: Cgroup) -> Iterator[Cgroup]:
     group = ground.below("one")
     group.create()
     yield group
     made_groups.end(group)
 
 
-def start(group: Group, command: list[str]) -> subprocess.Popen[str]:
+def start(group: Cgroup, command: list[str]) -> subprocess.Popen[str]:
     words = [*enter.prefix(group.joins()), *command]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_members(group: Group, number: int) -> list[int]:
+def wait_members(group: Cgroup, number: int) -> list[int]:
     deadline = time.monotonic() + 10
     while len(group.pids()) < number and time.monotonic() < deadline:
         time.sleep(0.02)
     return group.pids()
 
 
-def test_killing_a_group_ends_a_grandchild_in_a_session_of_its_own(group: Group) -> None:
+def test_killing_a_group_ends_a_grandchild_in_a_session_of_its_own(group: Cgroup) -> None:
     inner = "import subprocess, sys, time; subprocess.Popen(['sleep', '300'], start_new_session=True); time.sleep(300)"
     with start(group, [sys.executable, "-c", inner]) as child:
         pids = wait_members(group, 2)
@@ -203,7 +205,7 @@ def test_killing_a_group_ends_a_grandchild_in_a_session_of_its_own(group: Group)
 
 def test_a_group_that_another_removes_meanwhile_is_empty(tmp_path: Path) -> None:
     """As where two runs that start sweep what a third one left: folders vanish while they are gone through."""
-    group = Group({"memory": Place(1, tmp_path / "run", tmp_path)})
+    group = Cgroup({"memory": CgroupPlace(1, tmp_path / "run", tmp_path)})
     code = (
         "import pathlib, sys\n"
         "probe = pathlib.Path(sys.argv[1]) / 'run/probe'\n"
@@ -218,11 +220,11 @@ def test_a_group_that_another_removes_meanwhile_is_empty(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("without", [(), (UNIFIED,), (UNIFIED, "freezer")], ids=["all", "freezer", "signals only"])
-def test_killing_works_without_the_help_of_the_kernel(ground: Group, without: tuple[str, ...]) -> None:
+def test_killing_works_without_the_help_of_the_kernel(ground: Cgroup, without: tuple[str, ...]) -> None:
     places = {name: place for name, place in ground.places.items() if name not in without}
     if {place.version for place in places.values()} == {2}:
         pytest.skip("version 2 kills by itself")
-    group = Group(places).below("bare")
+    group = Cgroup(places).below("bare")
     group.create()
     forks = "import os, time\nfor _ in range(5): os.fork()\ntime.sleep(300)"
     with start(group, [sys.executable, "-c", forks]) as child:
@@ -233,11 +235,11 @@ def test_killing_works_without_the_help_of_the_kernel(ground: Group, without: tu
     assert group.remove()
 
 
-def test_a_group_with_members_stays_and_one_without_goes_with_all_below_it(group: Group) -> None:
+def test_a_group_with_members_stays_and_one_without_goes_with_all_below_it(group: Cgroup) -> None:
     group.below("deep").create()
     group.below("deep").below("deeper").create()
     with start(group, SLEEP) as child:
-        each = [Group({name: place}) for name, place in group.places.items()]
+        each = [Cgroup({name: place}) for name, place in group.places.items()]
         wait_for(lambda: all(one.pids() == [child.pid] for one in each))
         assert not group.remove(limit_s=0.1)
         group.kill()
@@ -247,7 +249,7 @@ def test_a_group_with_members_stays_and_one_without_goes_with_all_below_it(group
     assert group.remove(), "twice is fine"
 
 
-def test_who_is_late_finds_no_group_to_enter(group: Group) -> None:
+def test_who_is_late_finds_no_group_to_enter(group: Cgroup) -> None:
     assert made_groups.end(group)
     with start(group, SLEEP) as child:
         assert child.wait(10) == 125
@@ -255,7 +257,7 @@ def test_who_is_late_finds_no_group_to_enter(group: Group) -> None:
         assert "No such file or directory" in child.stderr.read()
 
 
-def test_processes_that_enter_while_the_group_is_ended_do_not_survive(group: Group) -> None:
+def test_processes_that_enter_while_the_group_is_ended_do_not_survive(group: Cgroup) -> None:
     children = [start(group, SLEEP) for _ in range(12)]
     time.sleep(0.05)
     assert made_groups.end(group)
@@ -265,7 +267,7 @@ def test_processes_that_enter_while_the_group_is_ended_do_not_survive(group: Gro
     assert not any(folder.exists() for folder in group.folders())
 
 
-def test_cpus_that_are_not_there_are_refused(group: Group) -> None:
+def test_cpus_that_are_not_there_are_refused(group: Cgroup) -> None:
     if "cpuset" not in group.places:
         pytest.skip("no cpuset controller here")
     with pytest.raises(OSError, match=r"cpuset\.cpus"):
@@ -281,7 +283,7 @@ def test_version_2_gives_no_controller_below_a_group_with_processes() -> None:
         pytest.skip("needs to be root in a version 2 root group with a controller")
     name = names[0]
     was = (place.folder / "cgroup.subtree_control").read_text().split()
-    group = Group({UNIFIED: place.below(f"benchsuite-rule-{os.getpid()}")})
+    group = Cgroup({UNIFIED: place.below(f"benchsuite-rule-{os.getpid()}")})
     try:
         assert enable(place.folder, [name]) == {}, "the root is exempt"
         group.create()
@@ -293,7 +295,7 @@ def test_version_2_gives_no_controller_below_a_group_with_processes() -> None:
             wait_members(box, 1)
             why = enable(box.folders()[0], [name])
             assert "holds processes" in why[name]
-            inside = Place(2, box.folders()[0], place.mount)
+            inside = CgroupPlace(2, box.folders()[0], place.mount)
             base, refused = made_groups.unified_base(inside, [name])
             assert (base.folder, refused) == (folder, {}), "a sibling may have it"
             group.kill()

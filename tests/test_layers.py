@@ -87,6 +87,13 @@ def test_run_side_and_read_side_share_the_ground_only(module: str) -> None:
         assert not used & (READ_SIDE | CHILD_SIDE | FRONT_DOOR)
 
 
+@pytest.mark.parametrize(
+    "module", [module for module in MODULES if module.split(".")[1:2] in (["host"], ["isolation"])]
+)
+def test_what_tasks_are_launched_with_knows_nothing_of_launching(module: str) -> None:
+    assert rooms(imports(MODULES[module])) <= GROUND | {"host"} | ({"isolation"} if ".isolation" in module else set())
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_heavy_packages_come_in_by_their_doors(module: str) -> None:
     place = module.removeprefix("benchsuite").lstrip(".")

@@ -262,7 +262,10 @@ def test_a_group_that_counts_is_believed_and_one_that_fails_is_noted() -> None:
     assert (told_by_group.group_memory_bytes, told_by_group.cpu_s) == (123, 4.5)
     usage = Usage(lambda: [os.getpid()], gone, lambda: None)
     assert (usage.sample({}).group_memory_bytes, usage.sample({}).cpu_s) == (None, None)
-    assert (usage.reasons["group_memory_bytes"], usage.reasons["cpu_s"]) == ("no such group", "the group does not tell")
+    assert (usage.reasons["group_memory_bytes"], usage.reasons["cpu_s"]) == (
+        "no such group",
+        "the group does not report it",
+    )
 
 
 def test_a_tasks_busy_processors_are_its_time_over_the_samples_span() -> None:
@@ -319,4 +322,4 @@ def test_a_tasks_stolen_time_is_that_of_its_own_processors() -> None:
     found = summarise_tenant([first, msgspec.structs.replace(last, monotonic_s=10.0)], usage.reasons)
     assert (found.cpus_busy_s, found.cpus_stolen_s) == (20.0, 2.0)
     assert usage.sample({}).cpus_stolen_s is None
-    assert usage.reasons["cpus_stolen_s"] == "the kernel does not tell of its processors"
+    assert usage.reasons["cpus_stolen_s"] == "the kernel does not report CPU times"

@@ -24,9 +24,10 @@ from benchsuite.describe.tasks import Job, Task
 from benchsuite.errors import UsageError
 from benchsuite.host import cgroups
 from benchsuite.host.cgroupfs import started_ticks
-from benchsuite.host.cgroups import Group, Place
+from benchsuite.host.cgroups import Cgroup, CgroupPlace
 from benchsuite.isolation import enter, made_groups, prepared_groups
-from benchsuite.isolation.fencing import Fencing, Isolation, Tenant
+from benchsuite.isolation.fencing import Fencing, Isolation
+from benchsuite.isolation.tenant import Tenant
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "cgroup_setup.sh"
 MIB = 1 << 20
@@ -270,7 +271,7 @@ def test_prepared_groups_are_taken_where_none_can_be_made(tmp_path: Path, kernel
         (["0-1", "2-3"], ["4096", "8192"], "student1 may use 8192 bytes but student0 4096; they must be equal"),
         (["0-1", "2-3"], ["4096", "max"], "student1 has no memory limit"),
         (["0-1", "2-3"], [str(200 * GIB)] * 2, "more than the"),
-        (["0-1"], ["4096"], "only 1 groups are prepared_groups, for 2 tasks side by side"),
+        (["0-1"], ["4096"], "only 1 groups are prepared, for 2 tasks side by side"),
     ],
 )
 def test_unequal_prepared_groups_are_refused_with_the_reason(
@@ -303,7 +304,7 @@ def test_prepared_groups_hold_no_whole_machine(tmp_path: Path, kernel: KernelV2)
 
 
 @pytest.fixture(name="ground")
-def ground_fixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[Group]:
+def ground_fixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cgroup]:
     """A real group of the test's own, which it takes for the one that it is in."""
     with own_ground() as ground:
         monkeypatch.setattr(cgroups, "own", lambda root=None: dict(ground.places))
@@ -311,7 +312,7 @@ def ground_fixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[Group]:
 
 
 @pytest.fixture(name="fencing")
-def fencing_fixture(ground: Group) -> Iterator[Fencing]:
+def fencing_fixture(ground: Cgroup) -> Iterator[Fencing]:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two tenants need two CPUs")
     try:
@@ -397,7 +398,7 @@ def test_two_fencings_of_one_process_do_not_touch_each_other(fencing: Fencing) -
         assert child.wait(5) == -9
 
 
-def test_closing_ends_all_and_leaves_nothing(fencing: Fencing, ground: Group) -> None:
+def test_closing_ends_all_and_leaves_nothing(fencing: Fencing, ground: Cgroup) -> None:
     [tenant] = fencing.fence(wave(1))
     child = subprocess.Popen([*tenant.prefix, "sh", "-c", "setsid sleep 300 & sleep 300"])
     pids = wait_members(tenant, 3)
@@ -427,10 +428,10 @@ def test_pressure_and_numbers_are_counted_where_the_kernel_does(fencing: Fencing
 LEFT_BEHIND = """
 import json, subprocess, sys, time
 from pathlib import Path
-from benchsuite.host.cgroups import Place
-from benchsuite.launch import enter, fence
-own = {name: Place(p[0], Path(p[1]), Path(p[2])) for name, p in json.loads(sys.argv[1]).items()}
-made = made_groups.Made.prove(own, (int(sys.argv[2]),), 1 << 30)
+from benchsuite.host.cgroups import CgroupPlace
+from benchsuite.isolation import enter, made_groups
+own = {name: CgroupPlace(p[0], Path(p[1]), Path(p[2])) for name, p in json.loads(sys.argv[1]).items()}
+made = made_groups.MadeGroups.prove(own, (int(sys.argv[2]),), 1 << 30)
 group = made.group((int(sys.argv[2]),), 1 << 30)
 child = subprocess.Popen([*enter.prefix(group.joins()), "sh", "-c", "sleep 300 & wait"])
 while len(group.pids()) < 2:
@@ -441,7 +442,7 @@ time.sleep(300)
 """
 
 
-def places(ground: Mapping[str, Place]) -> str:
+def places(ground: Mapping[str, CgroupPlace]) -> str:
     return json.dumps({name: (p.version, str(p.folder), str(p.mount)) for name, p in ground.items()})
 
 
@@ -450,7 +451,7 @@ def swept_of(*names: str) -> list[str]:
     return [line for line in Fencing.choose("none", require=False, largest=1).swept if line.startswith(names)]
 
 
-def test_what_a_killed_run_left_is_found_ended_and_told(ground: Group) -> None:
+def test_what_a_killed_run_left_is_found_ended_and_told(ground: Cgroup) -> None:
     cpu = str(min(os.sched_getaffinity(0)))
     words = [sys.executable, "-c", LEFT_BEHIND, places(ground.places), cpu]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
@@ -471,7 +472,7 @@ def test_what_a_killed_run_left_is_found_ended_and_told(ground: Group) -> None:
     assert swept_of(name) == []
 
 
-def test_a_name_with_a_reused_pid_is_stale_and_other_names_are_left(ground: Group) -> None:
+def test_a_name_with_a_reused_pid_is_stale_and_other_names_are_left(ground: Cgroup) -> None:
     names = f"benchsuite-{os.getpid()}-1", "benchsuite-mine"
     stale, other = map(ground.below, names)
     stale.create()
@@ -564,7 +565,7 @@ def test_the_script_says_what_is_wrong(alone: None, words: tuple[str, ...], said
 
 def test_another_user_can_use_the_groups(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the user `nobody`, who can make none on the fly: the prepared ones are proven, entered and confine."""
-    if (cgroups.own().get("cpuset") or Place(2, Path(), Path())).version == 2:
+    if (cgroups.own().get("cpuset") or CgroupPlace(2, Path(), Path())).version == 2:
         pytest.skip("in version 2 a user's shell must have been moved by the script")
     system_python = "/usr/bin/python3"
     root = str(SCRIPT.parents[1])

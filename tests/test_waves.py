@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +19,15 @@ from support import side_by_side, wait_for
 
 from benchsuite.describe.tasks import Task
 from benchsuite.events import SliceClosed
-from benchsuite.launch import waves
+from benchsuite.launch import supervise, waves
+from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.ledger import Ledger
-from benchsuite.launch.outcome import Exit, classify
+from benchsuite.launch.means import MEANS
+from benchsuite.launch.outcome import classify
 from benchsuite.launch.process import Tree
-from benchsuite.launch.worker_events import Seen, Told
-from benchsuite.records import Slice
+from benchsuite.launch.supervise import Exit
+from benchsuite.launch.worker_events import ProcessEvents, TaskEvents
+from benchsuite.records import Failure, Slice
 
 
 def test_they_begin_together_and_a_task_that_is_done_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +90,7 @@ FREEZER = Path("/sys/fs/cgroup/freezer")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_stuck_in_the_kernel_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A frozen process ends by no signal until it is thawed, like one that waits for a dead disk."""
-    monkeypatch.setattr(waves, "STUCK_S", 1.0)
+    monkeypatch.setattr(supervise, "STUCK_S", 1.0)
     group = FREEZER / f"benchsuite-test-{os.getpid()}"
     group.mkdir()
 
@@ -115,7 +122,7 @@ def test_one_stuck_in_the_kernel_is_given_up(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_was_measured_is_known_however_long_it_holds() -> None:
-    told = Told()
+    told = ProcessEvents()
     held = Slice(start_s=1.0, end_s=1.5, steps=1, items=1, phase="hold")
     first = msgspec.structs.replace(held, phase="measure")
     told.take([SliceClosed(n=0, origin_s=0.0, slice=first, loss=None, last=True)])
@@ -150,7 +157,7 @@ def test_a_result_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_worker_that_told_nothing_is_never_ok(exit_code: int | None, ended: Any, status: str, kind: str) -> None:
-    found, error = classify(Seen(), Exit(exit_code, ended, 1.0), 5.0, "last words")
+    found, error = classify(TaskEvents(), Exit(exit_code, ended, 1.0), 5.0, "last words")
     assert (found, error.kind if error else None) == (status, kind)
 
 
@@ -160,6 +167,49 @@ def test_stubborn_tasks_are_ended_together_not_one_by_one(tmp_path: Path, monkey
     found = side_by_side(tmp_path, monkeypatch, **{f"t{i}": stubborn for i in range(4)})
     assert {r.status for r in found.values()} == {"timeout"}
     assert time.monotonic() - began < 3.0 + 5.0 + 5.0, "one limit, one grace, for all four"
+
+
+def test_a_mean_of_a_wave_serves_its_tasks_and_is_given_back_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a daemon that GPU processes share would be: one more entry of the list, and the runner stays as it is."""
+    seen = tmp_path / "seen.json"
+    order: list[str] = []
+
+    @contextmanager
+    def daemon(run: RunContext, wave: WaveContext) -> Iterator[WaveContext]:
+        order.append("given" if not seen.exists() else "given late")
+        yield replace(wave, environ={**wave.environ, "MY_DAEMON": "it is here"})
+        order.append("given back" if seen.exists() else "given back early")
+
+    monkeypatch.setattr(waves, "MEANS", (MEANS[0], daemon, *MEANS[1:]))
+    (result,) = side_by_side(tmp_path, monkeypatch, only={"params": {"file": str(seen)}}).values()
+    assert result.status == "ok"
+    assert json.loads(seen.read_text())["environ"]["MY_DAEMON"] == "it is here"
+    assert order == ["given", "given back"]
+
+
+def test_a_mean_that_cannot_be_provided_fails_the_wave_and_those_before_it_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    @contextmanager
+    def first(run: RunContext, wave: WaveContext) -> Iterator[WaveContext]:
+        with ExitStack() as given_back:
+            given_back.callback(order.append, "given back")
+            yield wave
+
+    @contextmanager
+    def broken(run: RunContext, wave: WaveContext) -> Iterator[WaveContext]:
+        raise WaveError(Failure(kind="daemon", message="it does not start"))
+        yield wave
+
+    monkeypatch.setattr(waves, "MEANS", (first, broken, *MEANS))
+    found = side_by_side(tmp_path, monkeypatch, one={}, two={})
+    assert [(r.status, r.error and r.error.kind) for r in found.values()] == [("failed", "daemon")] * 2
+    assert order == ["given back"]
+    assert not list((tmp_path / "out" / "logs").glob("*")), "nothing was started"
 
 
 def test_a_start_that_cannot_be_noted_is_one_failure_and_leaves_no_process(

@@ -68,7 +68,7 @@ def command(
     """
     from benchsuite.describe import profile as profiles
     from benchsuite.describe.overrides import Overrides
-    from benchsuite.describe.plan import make_plan, plan_of
+    from benchsuite.describe.plan import make_plan
     from benchsuite.host import machine as host
     from benchsuite.launch.session import Invocation, data_root
     from benchsuite.rundir import planned_repeats
@@ -90,7 +90,7 @@ def command(
         from benchsuite.launch.resume import left_of
         from benchsuite.rundir import RunDir
 
-        plan = plan_of(left_of(RunDir(Path(out or "")), plan, machine).tasks)
+        plan = left_of(RunDir(Path(out or "")), plan, machine).remaining
     if dry_run:
         _show(plan, machine.gpu_note)
         return 0

@@ -130,8 +130,8 @@ def _beside(original: Result, again: Result) -> None:
     from benchsuite.report.measure.window import task_window
     from benchsuite.report.show.one_line import figure
 
-    click.echo(f"original: {original.status} {figure(original)}", err=True)
-    click.echo(f"rerun:    {again.status} {figure(again)}", err=True)
+    click.echo(f"original: {original.status} {figure(original).words}", err=True)
+    click.echo(f"rerun:    {again.status} {figure(again).words}", err=True)
     before, after = task_window(original).perf, task_window(again).perf
     if before and after and original.status == again.status == "ok":
         click.echo(f"ratio:    {after / before:.3f} (above 1 the rerun is faster)", err=True)

@@ -186,8 +186,3 @@ def plan_of(tasks: Sequence[Task]) -> Plan:
     """The plan of tasks that are placed already, in their order."""
     grouped = itertools.groupby(tasks, key=lambda task: task.wave)
     return Plan(waves=tuple(Wave(name=name, tasks=tuple(wave)) for name, wave in grouped))
-
-
-def waves(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Tasks in plan order, wave by wave."""
-    return [list(wave.tasks) for wave in plan_of(tasks).waves]

@@ -1,1 +1,1 @@
-"""What the machine is and does."""
+"""Find out what the machine is and what it does."""

@@ -1,4 +1,4 @@
-"""The small files by which the kernel is asked and told, the lists of CPUs in them, and who a process is."""
+"""Read and write the kernel's small files, parse the lists of CPUs in them, and identify a process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def read(file: Path) -> str | None:
-    """What a small file says; None where it is not there or cannot be read."""
+    """The text of a small file; None if it does not exist or cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -17,10 +17,10 @@ def read(file: Path) -> str | None:
 
 
 def write(file: Path, text: str) -> None:
-    """Give one value to the kernel.
+    """Write one value to a file of the kernel.
 
     Raises:
-        OSError: it does not take it; `filename` is set.
+        OSError: the kernel refuses it; `filename` is set.
     """
     try:
         handle = os.open(file, os.O_WRONLY | os.O_TRUNC)
@@ -33,7 +33,7 @@ def write(file: Path, text: str) -> None:
 
 
 def make(folder: Path) -> None:
-    """Make a group, or take the one that is there.
+    """Make a group's folder, if it does not exist.
 
     Raises:
         OSError: it cannot be made.
@@ -42,7 +42,7 @@ def make(folder: Path) -> None:
 
 
 def number(file: Path, key: str = "") -> int | None:
-    """A file's only number, or the one after a word; None where there is none (or it says "max")."""
+    """A file's only number, or the one after the word `key`; None if there is none, or "max" instead."""
     words = (read(file) or "").split()
     word = dict(zip(words[::2], words[1::2], strict=False)).get(key) if key else (words or [""])[0]
     return int(word) if word and word.isdecimal() else None
@@ -65,6 +65,6 @@ def render_cpus(cpus: Collection[int]) -> str:
 
 
 def started_ticks(pid: int) -> int | None:
-    """When a living process began, in clock ticks since boot: with the pid, its identity. None for a dead one."""
+    """When a process began, in clock ticks since boot; with the pid, its identity. None if it is not alive."""
     words = (read(Path(f"/proc/{pid}/stat")) or "").rpartition(")")[2].split()
     return int(words[19]) if len(words) > 19 and words[0] not in "ZX" else None

@@ -1,7 +1,7 @@
-"""Control groups of both versions by their files: where this process is, and groups of our own, made and removed.
+"""Control groups of both versions by their files: find those of this process, make others and remove them.
 
-A machine may have some controllers in version 1 hierarchies and others in version 2: all is decided per controller.
-Nothing here signals a process that is not in the group at that moment.
+A machine may have some controllers in version 1 hierarchies and others in version 2, so each controller is looked at by
+itself. Only a process that is in the group at that moment is ever signalled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 
 from benchsuite.host import cgroupfs
 
-# The place in the version 2 hierarchy, whatever controllers it has.
+# Stands for the version 2 hierarchy, whatever controllers it has.
 UNIFIED = "unified"
 KILL_LIMIT_S = 5.0
 # Version 1 writes "no limit" as a number just under 2^63.
@@ -28,8 +28,8 @@ NO_LIMIT_BYTES = 1 << 60
 
 
 @dataclass(frozen=True)
-class Place:
-    """A group's folder in one hierarchy, mounted at `mount`; not `exact` where only something around it is visible."""
+class CgroupPlace:
+    """A group's folder in one hierarchy, which is mounted at `mount`; not `exact` if only one around it is visible."""
 
     version: Literal[1, 2]
     folder: Path
@@ -37,19 +37,19 @@ class Place:
     exact: bool = True
 
     def chain(self) -> Iterator[Path]:
-        """The folder and those around it, up to the mount."""
+        """The folder and the folders around it, up to the mount."""
         yield self.folder
         if self.folder != self.mount:
             yield from itertools.takewhile(lambda f: f != self.mount.parent, self.folder.parents)
 
-    def below(self, name: str) -> Place:
+    def below(self, name: str) -> CgroupPlace:
         return replace(self, folder=self.folder / name)
 
 
-def own(root: Path = Path("/")) -> dict[str, Place]:
-    """Controller -> the group in which this process is; UNIFIED for the version 2 hierarchy. Empty without any."""
+def own(root: Path = Path("/")) -> dict[str, CgroupPlace]:
+    """The groups of this process by controller, with `UNIFIED` for the version 2 hierarchy; empty if there are none."""
     mounts = _mounts(root)
-    found: dict[str, Place] = {}
+    found: dict[str, CgroupPlace] = {}
     for line in (cgroupfs.read(root / "proc/self/cgroup") or "").splitlines():
         hierarchy, names, path = line.split(":", 2)
         if hierarchy == "0" and not names:
@@ -66,7 +66,7 @@ def own(root: Path = Path("/")) -> dict[str, Place]:
 
 
 def _mounts(root: Path) -> dict[str, list[tuple[str, str]]]:
-    """Controller -> (which part of its hierarchy is mounted, where); UNIFIED for version 2."""
+    """Controller -> (the part of its hierarchy that is mounted, where); `UNIFIED` for version 2."""
     found: dict[str, list[tuple[str, str]]] = {}
     for line in (cgroupfs.read(root / "proc/self/mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
@@ -78,39 +78,39 @@ def _mounts(root: Path) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _place(version: Literal[1, 2], path: str, mounts: Sequence[tuple[str, str]], root: Path) -> Place | None:
+def _place(version: Literal[1, 2], path: str, mounts: Sequence[tuple[str, str]], root: Path) -> CgroupPlace | None:
     for part, where in mounts:
         mount = root / where.lstrip("/")
         if Path(path).is_relative_to(part) and ".." not in Path(path).parts:
             folder = mount / Path(path).relative_to(part)
             if folder.is_dir():
-                return Place(version, folder, mount)
-    # A container may see its own group as the mount and a name of it that means something only outside.
+                return CgroupPlace(version, folder, mount)
+    # A container may see its own group as the mount, with a path that is valid only outside the container.
     outer = [root / where.lstrip("/") for _, where in mounts]
-    return Place(version, outer[0], outer[0], exact=False) if outer and outer[0].is_dir() else None
+    return CgroupPlace(version, outer[0], outer[0], exact=False) if outer and outer[0].is_dir() else None
 
 
 def cpus_of(folder: Path) -> tuple[int, ...]:
-    """The CPUs on which a group's processes may run; none where it has no such controller."""
+    """The CPUs on which a group's processes may run; empty if it has no cpuset controller."""
     for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
         if text := cgroupfs.read(folder / name):
             return cgroupfs.parse_cpus(text)
     return ()
 
 
-def limit_of(place: Place) -> int | None:
-    """A group's own memory limit in bytes; None where it sets none."""
+def limit_of(place: CgroupPlace) -> int | None:
+    """A group's own memory limit in bytes; None if it sets none."""
     limit = cgroupfs.number(place.folder / ("memory.max" if place.version == 2 else "memory.limit_in_bytes"))
     return limit if limit is not None and limit < NO_LIMIT_BYTES else None
 
 
 def enable(folder: Path, controllers: Collection[str]) -> dict[str, str]:
-    """Give controllers to the groups below a version 2 group; controller -> why it could not be done.
+    """Enable controllers for the groups below a version 2 group; why that failed, by controller.
 
-    What is enabled stays enabled: others may have come to rely on it.
+    They stay enabled: other programs may rely on them by now.
     """
     file, why_not = folder / "cgroup.subtree_control", {}
-    # Of a group with processes the kernel would take some controllers, and then make the groups below it unusable.
+    # The kernel accepts some controllers for a group that holds processes, and then the groups below are unusable.
     held = (folder / "cgroup.type").exists() and cgroupfs.read(folder / "cgroup.procs")
     for name in sorted(controllers):
         if name in (cgroupfs.read(file) or "").split():
@@ -133,25 +133,25 @@ def enable(folder: Path, controllers: Collection[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Group:
-    """One group, by its place in each hierarchy that it is in: controller -> place."""
+class Cgroup:
+    """One control group, by its place in each of its hierarchies: controller -> place."""
 
-    places: Mapping[str, Place]
+    places: Mapping[str, CgroupPlace]
 
     def folders(self) -> list[Path]:
         """Its folders, each once."""
         return list(dict.fromkeys(place.folder for place in self.places.values()))
 
     def joins(self) -> list[Path]:
-        """The files by which a process enters, all of which it must write to."""
+        """The files that a process must write to, all of them, to enter."""
         return [folder / "cgroup.procs" for folder in self.folders()]
 
-    def below(self, name: str) -> Group:
+    def below(self, name: str) -> Cgroup:
         """The group of that name in this one; it may not exist."""
-        return Group({controller: place.below(name) for controller, place in self.places.items()})
+        return Cgroup({controller: place.below(name) for controller, place in self.places.items()})
 
     def create(self) -> None:
-        """Make what is missing of it. In version 1 it has its parent's CPUs until it is given others.
+        """Make its missing folders. In version 1 it has its parent's CPUs until `set_cpus`.
 
         Raises:
             OSError: a folder cannot be made.
@@ -160,7 +160,7 @@ class Group:
             cgroupfs.make(folder)
         place = self.places.get("cpuset")
         if place and place.version == 1:
-            # Nothing can enter before both are set, and memory nodes come first.
+            # No process can enter before both are set; memory nodes must come first.
             for name in ("cpuset.mems", "cpuset.cpus"):
                 if not cgroupfs.read(place.folder / name):
                     cgroupfs.write(place.folder / name, cgroupfs.read(place.folder.parent / name) or "")
@@ -169,7 +169,7 @@ class Group:
         """Confine it to exactly these CPUs.
 
         Raises:
-            OSError: the kernel refuses them or gives others.
+            OSError: the kernel refuses them or sets others.
         """
         folder = self.places["cpuset"].folder
         cgroupfs.write(folder / "cpuset.cpus", cgroupfs.render_cpus(cpus))
@@ -181,7 +181,7 @@ class Group:
             raise OSError(errno.EINVAL, message, str(folder / "cpuset.cpus"))
 
     def set_memory(self, memory_bytes: int) -> None:
-        """Confine it to so much memory, swap included; who is over it is killed.
+        """Confine it to this memory, swap included; the kernel kills a process that needs more.
 
         Raises:
             OSError: the kernel refuses the limit.
@@ -195,16 +195,16 @@ class Group:
                 cgroupfs.write(place.folder / name, text)
 
     def pids(self) -> list[int]:
-        """The living processes in it and in groups below it; 0 stands for one that cannot be seen from here."""
+        """The living processes in it and in groups below it; 0 stands for one of another pid namespace."""
         found: set[int] = set()
         for folder in self.folders():
-            # Another run may be removing the same group of a dead one: unlike glob, walk passes over what is gone.
+            # Another run may remove the same leftover at this moment: os.walk skips what is gone, glob does not.
             for place, _, _ in os.walk(folder):
                 found |= {int(pid) for pid in (cgroupfs.read(Path(place) / "cgroup.procs") or "").split()}
         return sorted(pid for pid in found if pid == 0 or cgroupfs.started_ticks(pid) is not None)
 
     def kill(self, limit_s: float = KILL_LIMIT_S) -> bool:
-        """SIGKILL to all that is in it until it is empty; False if something outlives the limit."""
+        """SIGKILL to all processes in it until it is empty; False if one outlives the limit."""
         deadline = time.monotonic() + limit_s
         while pids := self.pids():
             for folder in self.folders():
@@ -220,7 +220,7 @@ class Group:
         return True
 
     def _freeze(self, frozen: bool) -> None:
-        """While frozen, none can fork away from its signal."""
+        """Freeze or thaw it: a frozen process cannot fork before its signal arrives."""
         place = self.places.get("freezer", self.places.get(UNIFIED))
         if place:
             files = {1: ("freezer.state", "FROZEN" if frozen else "THAWED"), 2: ("cgroup.freeze", str(int(frozen)))}
@@ -229,7 +229,7 @@ class Group:
                 cgroupfs.write(place.folder / name, text)
 
     def _end(self, pids: Sequence[int]) -> None:
-        """SIGKILL to those that are members after a handle on them is held, so that a reused pid is never hit."""
+        """SIGKILL to those that are still members once a pidfd holds them, so that a reused pid is never signalled."""
         with contextlib.ExitStack() as stack:
             handles = {}
             for pid in pids:
@@ -241,7 +241,7 @@ class Group:
                     signal.pidfd_send_signal(handles[pid], signal.SIGKILL)
 
     def remove(self, limit_s: float = 2.0) -> bool:
-        """Remove it with the groups below it, waiting for the kernel to let go; False if something stays."""
+        """Remove it and the groups below it, within the limit; False if something stays."""
         deadline = time.monotonic() + limit_s
         while not all([_removed(folder) for folder in self.folders()]):
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What the kernel counted for a group: OOM kills, peaks, pressure. None where it does not count."""
+"""What the kernel counted for a group: OOM kills, peaks, pressure. None for what it does not count."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchsuite.host import cgroupfs
-from benchsuite.host.cgroups import UNIFIED, Group, Place
+from benchsuite.host.cgroups import UNIFIED, Cgroup, CgroupPlace
 
 
 @dataclass(frozen=True)
 class Counters:
-    """The state of a group's counters; pressure in seconds since the group was made."""
+    """The state of a group's counters. Pressure is in seconds since the group was made."""
 
     oom_kills: int | None = None
     peak_memory_bytes: int | None = None
@@ -23,7 +23,7 @@ class Counters:
     memory_full_s: float | None = None
 
     def since(self, before: Counters) -> Counters:
-        """What was added since; of a peak that did not grow nothing is known."""
+        """The counters minus `before`. A peak that did not rise is None: its value within the interval is unknown."""
         return Counters(
             oom_kills=_added(self.oom_kills, before.oom_kills),
             peak_memory_bytes=_grown(self.peak_memory_bytes, before.peak_memory_bytes),
@@ -47,18 +47,18 @@ def _passed(after: float | None, before: float | None) -> float | None:
     return None if after is None else round(after - (before or 0.0), 6)
 
 
-def count(group: Group) -> Counters:
+def count(group: Cgroup) -> Counters:
     """The counters as they are now."""
     memory, pids, unified = (group.places.get(name) for name in ("memory", "pids", UNIFIED))
     kills = peak = None
     if memory and memory.version == 2:
-        # Both count what happened in groups below it, too. Where a group is killed whole (memory.oom.group), `oom_kill`
-        # has its first victim twice.
+        # Both include the groups below. If a group is killed whole (memory.oom.group), `oom_kill` counts its first
+        # victim twice.
         kills = cgroupfs.number(memory.folder / "memory.events", "oom_group_kill")
         kills = kills or cgroupfs.number(memory.folder / "memory.events", "oom_kill")
         peak = cgroupfs.number(memory.folder / "memory.peak")
     elif memory:
-        # `memory.failcnt` is no sign of a kill: it may stay 0.
+        # `memory.failcnt` may stay 0 although a process was killed.
         kills = cgroupfs.number(memory.folder / "memory.oom_control", "oom_kill")
         peak = cgroupfs.number(memory.folder / "memory.max_usage_in_bytes")
     cpu_some_s, cpu_full_s = _pressure_s(unified, "cpu.pressure")
@@ -74,8 +74,8 @@ def count(group: Group) -> Counters:
     )
 
 
-def memory_in_use_bytes(group: Group) -> int | None:
-    """What the group is charged with now, page cache included."""
+def memory_in_use_bytes(group: Cgroup) -> int | None:
+    """The memory that the group is charged with now, page cache included."""
     memory = group.places.get("memory")
     if memory is None:
         return None
@@ -83,15 +83,15 @@ def memory_in_use_bytes(group: Group) -> int | None:
     return cgroupfs.number(memory.folder / name)
 
 
-def cpu_s(group: Group) -> float | None:
-    """The processor time of all that ever was in the group."""
+def cpu_s(group: Cgroup) -> float | None:
+    """The CPU time of all processes that were ever in the group."""
     unified = group.places.get(UNIFIED)
     used_us = cgroupfs.number(unified.folder / "cpu.stat", "usage_usec") if unified else None
     return None if used_us is None else used_us / 1e6
 
 
-def _pressure_s(place: Place | None, name: str) -> tuple[float | None, float | None]:
-    """The totals of lines such as "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500", which are microseconds."""
+def _pressure_s(place: CgroupPlace | None, name: str) -> tuple[float | None, float | None]:
+    """The totals, in us, of lines such as "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500"; returned in seconds."""
     found: dict[str, float] = {}
     for line in (cgroupfs.read(place.folder / name) or "").splitlines() if place else ():
         kind, _, rest = line.partition(" ")
@@ -101,15 +101,15 @@ def _pressure_s(place: Place | None, name: str) -> tuple[float | None, float | N
     return found.get("some"), found.get("full")
 
 
-def throttled_s(own: Mapping[str, Place]) -> dict[Path, float]:
-    """How long CPU quotas have held processes back so far: of this process's own group, and of each around it."""
+def throttled_s(own: Mapping[str, CgroupPlace]) -> dict[Path, float]:
+    """How long CPU quotas have throttled this process's own group so far, and each group around it."""
     place = own.get("cpu", own.get(UNIFIED))
     found = {folder: _throttled_s(folder) for folder in place.chain()} if place else {}
     return {folder: value for folder, value in found.items() if value is not None}
 
 
 def throttled_since_s(before: Mapping[Path, float], now: Mapping[Path, float]) -> float | None:
-    """The longest of what was added in any one of them; None where none counts."""
+    """The largest increase of any one of them; None if none counts."""
     return max((round(now[folder] - before[folder], 6) for folder in now if folder in before), default=None)
 
 

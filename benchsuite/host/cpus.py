@@ -1,4 +1,4 @@
-"""Which CPUs and how much memory are ours, not the host's, and how CPUs are dealt out to tenants.
+"""The CPUs and the memory that this process may use, and how CPUs are dealt out to tenants.
 
 `root` is the folder that holds `proc` and `sys`: a test's own, or "/".
 """
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Literal
 
 from benchsuite.host import cgroupfs
-from benchsuite.host.cgroups import NO_LIMIT_BYTES, UNIFIED, Place, cpus_of, own
+from benchsuite.host.cgroups import NO_LIMIT_BYTES, UNIFIED, CgroupPlace, cpus_of, own
 
 ROOT = Path("/")
 
 
 @dataclass(frozen=True)
 class Core:
-    """A physical core: those of its hardware threads that are ours, and its NUMA node."""
+    """A physical core: those of its hardware threads that may be used, and its NUMA node."""
 
     cpus: tuple[int, ...]
     node: int = 0
@@ -29,7 +29,7 @@ class Core:
 
 @dataclass(frozen=True)
 class Memory:
-    """What may be used, from the group's limit or the host; reclaimable file cache counts as available."""
+    """The memory that may be used, by the limits of groups or the host. File cache that can be dropped is available."""
 
     total_bytes: int
     available_bytes: int
@@ -37,7 +37,7 @@ class Memory:
     note: str | None = None
 
 
-# --- what is ours -----------------------------------------------------------------------------------------------------
+# --- what is usable ---------------------------------------------------------------------------------------------------
 
 
 def usable_cpus(root: Path = ROOT, affinity: Collection[int] | None = None) -> tuple[int, ...]:
@@ -50,26 +50,26 @@ def usable_cpus(root: Path = ROOT, affinity: Collection[int] | None = None) -> t
 
 
 def usable_count(root: Path = ROOT, affinity: Collection[int] | None = None) -> int:
-    """How many CPUs may be kept busy: as many as are usable, or the quota rounded up where that is less; at least 1."""
+    """How many CPUs may be busy at once: the usable ones, or the quota rounded up if that is less; at least 1."""
     return max(1, math.ceil(min(len(usable_cpus(root, affinity)), _quota(own(root)))))
 
 
-def _quota(places: dict[str, Place]) -> float:
-    """The least CPU quota on this process, in CPUs; infinite without any."""
+def _quota(places: dict[str, CgroupPlace]) -> float:
+    """The smallest CPU quota on this process, in CPUs; infinite if there is none."""
     place = places.get("cpu", places.get(UNIFIED))
     least = math.inf
     for folder in place.chain() if place else ():
         words = (cgroupfs.read(folder / "cpu.max") or "").split()
         if not words:
             words = [cgroupfs.read(folder / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
-        # "max", or -1 in version 1, is no quota.
+        # "max", or -1 in version 1, means no quota.
         if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
             least = min(least, int(words[0]) / int(words[1]))
     return least
 
 
 def memory(root: Path = ROOT) -> Memory:
-    """The memory that may be used: the least limit on this process's group and those around it, else the host's."""
+    """The memory that may be used: the smallest limit of this process's group and those around it, else the host's."""
     total_bytes, available_bytes = (_host_bytes(root, key) for key in ("MemTotal:", "MemAvailable:"))
     places = own(root)
     place = places.get("memory", places.get(UNIFIED))
@@ -101,7 +101,7 @@ def _host_bytes(root: Path, key: str) -> int:
 
 
 def _unreclaimable_bytes(folder: Path) -> int:
-    """What a group holds, but for file cache that the kernel drops first."""
+    """The memory of a group without the file cache that the kernel drops first."""
     if (used := cgroupfs.number(folder / "memory.current")) is not None:
         return used - (cgroupfs.number(folder / "memory.stat", "inactive_file") or 0)
     used = cgroupfs.number(folder / "memory.usage_in_bytes") or 0
@@ -112,7 +112,7 @@ def _unreclaimable_bytes(folder: Path) -> int:
 
 
 def topology(root: Path, cpus: Collection[int]) -> tuple[Core, ...]:
-    """The physical cores of these CPUs. A CPU about which nothing is said is a core of its own, in node 0."""
+    """The physical cores of these CPUs. A CPU whose core is not known is a core of its own, in node 0."""
     node_of: dict[int, int] = {}
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
         for cpu in cgroupfs.parse_cpus(cgroupfs.read(folder / "cpulist") or ""):
@@ -127,7 +127,7 @@ def topology(root: Path, cpus: Collection[int]) -> tuple[Core, ...]:
 
 
 def near_gpu(pci: str, root: Path = ROOT) -> tuple[int, ...]:
-    """The CPUs that are near a GPU; none where the machine does not say (as in most virtual machines).
+    """The CPUs that are near a GPU; empty if that is not known (as in most virtual machines).
 
     Args:
         pci: the address as NVML writes it, "00000000:3B:00.0".
@@ -150,18 +150,18 @@ def near_gpu(pci: str, root: Path = ROOT) -> tuple[int, ...]:
 
 
 def shares(cores: Sequence[Core], nears: Sequence[Collection[int]], count: int) -> list[tuple[int, ...]]:
-    """CPUs for each of several tenants: exclusive, equally many, whole cores, on one node and near what it wants.
+    """CPUs for each of several tenants: exclusive, equally many, whole cores, on one node, near the wanted CPUs.
 
-    Threads of one core go to different tenants only where there are more tenants than cores. A tenant may therefore get
+    Threads of one core go to different tenants only if there are more tenants than cores. A tenant may therefore get
     a thread less than its arithmetic share.
 
     Args:
-        cores: what there is to deal out.
-        nears: for each tenant the CPUs that it wants to be near to; none for no wish.
-        count: how many CPUs may be busy at all.
+        cores: the cores to deal out.
+        nears: the CPUs that each tenant wants to be near to; empty for no wish.
+        count: how many CPUs may be busy at once.
 
     Returns:
-        One set for each tenant, in order; an empty list where there are fewer CPUs than tenants.
+        The CPUs of each tenant, in order; an empty list if there are fewer CPUs than tenants.
     """
     size = min(count, sum(len(core.cpus) for core in cores)) // len(nears)
     if size and len(cores) < len(nears):
@@ -174,7 +174,7 @@ def shares(cores: Sequence[Core], nears: Sequence[Collection[int]], count: int) 
 
 
 def _deal(cores: Sequence[Core], nears: Sequence[Collection[int]], wanted: int) -> list[tuple[int, ...]] | None:
-    """So many CPUs for each; those with a wish choose first. None where the cores do not suffice."""
+    """Deal out `wanted` CPUs to each; tenants with a wish choose first. None if the cores do not suffice."""
     free = list(cores)
     dealt: dict[int, tuple[int, ...]] = {}
     for index in sorted(range(len(nears)), key=lambda i: not nears[i]):
@@ -186,7 +186,7 @@ def _deal(cores: Sequence[Core], nears: Sequence[Collection[int]], wanted: int) 
 
 
 def _take(free: list[Core], near: frozenset[int], wanted: int) -> tuple[int, ...] | None:
-    """Take cores for so many CPUs out of `free`. A core that is too large is taken whole, and used in part."""
+    """Take cores with `wanted` CPUs out of `free`. A core with too many threads is taken whole and used in part."""
     room: collections.Counter[int] = collections.Counter()
     for core in free:
         room[core.node] += len(core.cpus)

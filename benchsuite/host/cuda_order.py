@@ -1,4 +1,4 @@
-"""The order in which CUDA itself numbers unlike GPUs: asked of CUDA, in a process that ends, and never guessed."""
+"""The order in which CUDA numbers unlike GPUs, as CUDA itself lists them in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ for index in range(torch.cuda.device_count()):
 
 
 def differs(present: Sequence[Gpu], environ: Mapping[str, str]) -> bool:
-    """Whether numbers mean another order than NVML's: the user asked for CUDA's own, and the GPUs are not all alike."""
+    """Do GPU numbers differ from NVML's? They do if the user asked for CUDA's own order and the GPUs are unlike."""
     return environ.get("CUDA_DEVICE_ORDER") == "FASTEST_FIRST" and len({gpu.name for gpu in present}) > 1
 
 
 def numbered(present: Sequence[Gpu], environ: Mapping[str, str]) -> dict[int, Gpu] | str:
-    """CUDA's number -> NVML's GPU, matched by UUID, else by PCI address; or in words why that cannot be told."""
+    """CUDA's number -> NVML's GPU, matched by UUID, else by PCI address; or in words why that is not known."""
     variables = {name: value for name, value in environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     listed = _listed(tuple(sorted(variables.items())))
     if isinstance(listed, str):
@@ -40,7 +40,7 @@ def numbered(present: Sequence[Gpu], environ: Mapping[str, str]) -> dict[int, Gp
 
 @cache
 def _listed(variables: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...] | str:
-    """UUID and PCI address of each GPU in CUDA's order under these variables, or why CUDA does not tell."""
+    """UUID and PCI address of each GPU in CUDA's order under these variables, or why torch could not list them."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM],

@@ -1,4 +1,4 @@
-"""One GPU as NVML shows it at a moment, found by its UUID and never by a number."""
+"""One GPU at one moment, as NVML reports it; found by its UUID and never by a number."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ CLOCK_EVENTS = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-# What NVML writes where it has no value, in 32 and 64 bits: NVML_VALUE_NOT_AVAILABLE.
+# What NVML writes if it has no value, in 32 and 64 bits: NVML_VALUE_NOT_AVAILABLE.
 _NO_VALUE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 
 
 class GpuLost(Exception):
-    """The device is gone; says in NVML's words why."""
+    """The device is gone; the message is NVML's."""
 
 
 def clock_events(mask: int) -> tuple[str, ...]:
-    """The names of the bits that are set, least first; `bit_N` for one that is not known."""
+    """The names of the bits that are set, lowest first; `bit_N` for an unknown one."""
     bits = (bit for bit in range(64) if mask >> bit & 1)
     return tuple(CLOCK_EVENTS.get(1 << bit, f"bit_{bit}") for bit in bits)
 
 
 class Device:
-    """Reads one GPU; `reasons` gets, for each field that had no value, the last reason why."""
+    """Reads one GPU. `reasons` gets, for each field without a value, the last reason for it."""
 
     def __init__(self, gpu: Gpu, reasons: dict[str, str]) -> None:
         """Look the GPU up.
 
         Raises:
-            GpuLost: NVML does not know it any more.
+            GpuLost: NVML no longer knows it.
         """
         self.reasons = reasons
         self._handle = nvml.ask("nvmlDeviceGetHandleByUUID", gpu.uuid)
@@ -57,12 +57,12 @@ class Device:
         self._gpm = Gpm(self._handle)
 
     def sample(self) -> DeviceSample:
-        """Everything at one moment, what is absent as None.
+        """All fields at one moment; None for those without a value.
 
         Raises:
-            GpuLost: the device fell off the bus or wants a reset.
+            GpuLost: the device fell off the bus or needs a reset.
         """
-        # The counter is read next to the clock: energy by time is then right to a fraction of a millisecond.
+        # Energy is read right after the clock, so that energy over time is right to a fraction of a millisecond.
         found: dict[str, Any] = {"monotonic_s": time.monotonic()}
         found["energy_j"] = self._number("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1000)
         found["power_w"] = self._number("power_w", "nvmlDeviceGetPowerUsage", scale=1000)

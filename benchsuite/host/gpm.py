@@ -1,4 +1,4 @@
-"""Shares of a GPU's units in use, by NVML's GPM (Hopper and newer): always between two samples of the device."""
+"""How busy the units of a GPU are, by NVML's GPM (Hopper and newer): always between two samples of the device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METRICS = {
 
 
 class Gpm:
-    """The metrics of one device since the reading before; two samples are kept and take turns."""
+    """The metrics of one device since the previous reading. Two samples are kept and take turns."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle

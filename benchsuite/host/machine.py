@@ -1,4 +1,4 @@
-"""Find out what this machine is: GPUs that may be used, processor, memory, versions, and which code runs."""
+"""Find out what this machine is: its usable GPUs, processor, memory and versions, and which code runs."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def describe(environ: Mapping[str, str]) -> Machine:
 
 
 def visible(present: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[list[Gpu], str | None]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order, counted from 0; all in PCI order where it is unset.
+    """The GPUs that CUDA_VISIBLE_DEVICES names, in its order, numbered from 0; all in PCI order if it is unset.
 
-    As CUDA does, the list ends at the first entry that names no GPU; the reason returned then names that entry. A UUID
-    may be cut short if it stays unique. Numbers mean PCI order, which children are given too, unless the user chose
-    CUDA's own order for unlike GPUs: then CUDA is asked.
+    As in CUDA, the list ends at the first entry that names no GPU; the reason returned then names that entry. A UUID
+    may be abbreviated as long as it is unique. Numbers mean PCI order, which children get too. Only if the user chose
+    CUDA's own order for unlike GPUs, CUDA is asked what they mean.
     """
     wanted = environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
@@ -84,12 +84,12 @@ def _named(entry: str, present: Sequence[Gpu], numbers: Mapping[int, Gpu]) -> li
 
 
 def facts_sha256(machine: Machine) -> str:
-    """The hash by which a result names the machine facts of its run."""
+    """The hash that identifies the machine facts of a run in its results."""
     return hashlib.sha256(msgspec.json.encode(machine, order="deterministic")).hexdigest()
 
 
 def boot_id() -> str:
-    """Which boot CLOCK_MONOTONIC counts from."""
+    """The id of the boot from which CLOCK_MONOTONIC counts."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -97,7 +97,7 @@ def boot_id() -> str:
 
 
 def code() -> Code:
-    """The version, and the commit where the package runs from a git checkout."""
+    """The version, and the commit if the package runs from a git checkout."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return Code(version=__version__)

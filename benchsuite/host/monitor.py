@@ -1,4 +1,4 @@
-"""Watches GPUs and tasks from the parent while they run: one thread a GPU, so that a hanging one holds up no other."""
+"""Sample GPUs and tasks from the parent while they run: one thread a GPU, so that one that hangs delays no other."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ STOP_LIMIT_S = 2.0
 
 
 @dataclass
-class _Watch:
-    """One GPU. `asked_s`: when it was asked what it has not answered yet; only its own thread calls NVML for it."""
+class _Watched:
+    """One GPU; only its own thread calls NVML for it. `asked_s` is when an unanswered call began, else None."""
 
     gpu: Gpu
     series: Series[DeviceSample] = field(default_factory=Series)
@@ -33,24 +33,29 @@ class _Watch:
 
 
 @dataclass
-class _Tenant:
+class _Followed:
     usage: Usage
     series: Series[TenantSample] = field(default_factory=Series)
 
 
 class Monitor:
-    """Samples GPUs and tenants every `every_s` seconds; nothing that these do or fail to do raises here.
+    """Samples GPUs and tenants every `every_s` seconds. No failure of theirs raises here.
 
-    `notes` says in words what went wrong, as it comes: no NVML, a GPU lost, one silent for over `stuck_s` seconds.
-    Threads are daemons: a call that never returns ends with the process.
+    Its threads are daemons: a call that never returns ends with the process.
+
+    Args:
+        stuck_s: after this time without an answer a GPU is reported as stuck.
+
+    Attributes:
+        notes: what went wrong so far, in words: no NVML, a GPU lost, a GPU stuck.
     """
 
     def __init__(self, gpus: Sequence[Gpu], *, every_s: float = 1.0, stuck_s: float = 10.0) -> None:
         self.every_s = every_s
         self.notes: list[str] = []
         self._stuck_s = stuck_s
-        self._watches = {gpu.uuid: _Watch(gpu) for gpu in gpus}
-        self._tenants: dict[str, _Tenant] = {}
+        self._watches = {gpu.uuid: _Watched(gpu) for gpu in gpus}
+        self._tenants: dict[str, _Followed] = {}
         self._forgotten: set[int] = set()
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -75,13 +80,13 @@ class Monitor:
                 self._spawn(self._watch_gpu, watch)
         self._spawn(self._watch_tenants)
 
-    def _spawn(self, run: Callable[..., None], *arguments: _Watch) -> None:
+    def _spawn(self, run: Callable[..., None], *arguments: _Watched) -> None:
         thread = threading.Thread(target=run, args=arguments, name="monitor", daemon=True)
         thread.start()
         self._threads.append(thread)
 
     def stop(self) -> None:
-        """End sampling, within about `STOP_LIMIT_S` even if a GPU does not answer; what was seen stays."""
+        """End sampling, within about `STOP_LIMIT_S` even if a GPU does not answer. The samples stay."""
         self._over.set()
         deadline_s = time.monotonic() + STOP_LIMIT_S
         for thread in self._threads:
@@ -102,49 +107,50 @@ class Monitor:
         """Watch a task's processes from now on.
 
         Args:
-            pids: its living processes; called once a sample, in another thread. OSError and psutil.Error are noted.
-            memory_bytes, cpu_s: what its group is charged with, where it has one; `cpu_s` is then exact.
-            cpus: the processors that it may use.
+            pids: lists its living processes; called once a sample, in another thread. It may raise OSError and
+                psutil.Error, which are noted.
+            memory_bytes, cpu_s: what its group is charged with, if it has one; `cpu_s` is then exact.
+            cpus: the CPUs that it may use.
         """
         with self._lock:
-            self._tenants[key] = _Tenant(Usage(pids, memory_bytes, cpu_s, cpus))
+            self._tenants[key] = _Followed(Usage(pids, memory_bytes, cpu_s, cpus))
 
     def forget(self, key: str) -> None:
-        """Watch a task no more and let its series go; its processes still count as the run's."""
+        """Stop watching a task and drop its series; its processes still count as the run's."""
         with self._lock:
             tenant = self._tenants.pop(key, None)
             if tenant:
                 self._forgotten |= tenant.usage.seen
 
     def own_pids(self) -> frozenset[int]:
-        """Every process that any task followed so far was seen to have."""
+        """All processes that tasks of this run were seen to have so far."""
         with self._lock:
             return frozenset(self._forgotten).union(*(t.usage.seen for t in self._tenants.values()))
 
     # --- what was seen
 
     def device_series(self, uuid: str, start_s: float, end_s: float) -> list[DeviceSample]:
-        """A GPU's samples between two times of CLOCK_MONOTONIC, both included; none for a GPU that is not watched."""
+        """A GPU's samples between two times of CLOCK_MONOTONIC, both included; empty if the GPU is not watched."""
         watch = self._watches.get(uuid)
         return watch.series.cut(start_s, end_s) if watch else []
 
     def tenant_series(self, key: str, start_s: float, end_s: float) -> list[TenantSample]:
-        """As `device_series`, of a task that is followed."""
+        """As `device_series`, for a task that is followed."""
         tenant = self._tenants.get(key)
         return tenant.series.cut(start_s, end_s) if tenant else []
 
     def device_reasons(self, uuid: str) -> dict[str, str]:
-        """For each field of a GPU's samples that had no value, why; under `samples` why there are no samples at all."""
+        """For each field of a GPU's samples without a value, the reason; under `samples` why there are no samples."""
         watch = self._watches.get(uuid)
         return dict(watch.reasons) if watch else {"samples": "this GPU is not watched"}
 
     def tenant_reasons(self, key: str) -> dict[str, str]:
-        """For each field of a task's samples that had no value, why."""
+        """For each field of a task's samples without a value, the reason."""
         tenant = self._tenants.get(key)
         return dict(tenant.usage.reasons) if tenant else {"samples": "this task is not followed"}
 
     def trim(self, before_s: float) -> None:
-        """Let go of samples that are older; without it a series thins itself out beyond two hours' worth."""
+        """Drop older samples; a series that is not trimmed thins itself out after two hours."""
         for watch in self._watches.values():
             watch.series.trim(before_s)
         with self._lock:
@@ -154,14 +160,14 @@ class Monitor:
     # --- the threads
 
     def _ticks(self) -> Iterator[None]:
-        """Every `every_s` until the end; ticks that were missed are not made up for."""
+        """Every `every_s` until the end; missed ticks are not repeated."""
         due_s = time.monotonic()
         while not self._over.is_set():
             yield
             due_s = max(due_s + self.every_s, time.monotonic())
             self._over.wait(due_s - time.monotonic())
 
-    def _watch_gpu(self, watch: _Watch) -> None:
+    def _watch_gpu(self, watch: _Watched) -> None:
         watch.asked_s = time.monotonic()
         try:
             device = Device(watch.gpu, watch.reasons)
@@ -175,7 +181,7 @@ class Monitor:
             self.notes.append(f"{watch.name}: {lost}; it is no longer watched")
         watch.asked_s = None
 
-    def _answered(self, watch: _Watch) -> None:
+    def _answered(self, watch: _Watched) -> None:
         asked_s, watch.asked_s = watch.asked_s, None
         if watch.stuck and asked_s is not None:
             watch.stuck = False
@@ -202,7 +208,7 @@ class Monitor:
 
 
 def _processors() -> dict[int, steal.ProcessorTime]:
-    """Empty where the kernel does not tell."""
+    """The CPUs' times; empty if the kernel does not report them."""
     try:
         return steal.processor_times()
     except OSError:

@@ -1,4 +1,4 @@
-"""The only door to pynvml: one lazy funnel, where what is not supported is None and never a number."""
+"""The only door to pynvml: opened at the first call; a value that is not supported is None and never a number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchsuite.describe.tasks import Gpu
 
 @cache
 def start() -> str | None:
-    """Open NVML once; the reason in words if this machine has none."""
+    """Open NVML once; why that failed, in words, else None."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -32,10 +32,10 @@ def _words(error: Exception) -> str:
 
 
 class Turns:
-    """One call at a time, for as long as calls return.
+    """Lets one call at a time into NVML, unless a call does not return.
 
-    Each GPU has a thread of its own, but NVML was seen to crash the process when two called it at once. A call that
-    takes longer than `limit_s` keeps its turn for itself: the others go on without it.
+    Each GPU has a thread of its own, but NVML has been seen to crash the process if two call it at once. A call that
+    takes longer than `limit_s` no longer blocks the others.
     """
 
     def __init__(self, limit_s: float = 2.0) -> None:
@@ -45,7 +45,7 @@ class Turns:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Within, no other call is under way, but for ones that have not returned for `limit_s`."""
+        """While entered, no other call runs, except those that have not returned for `limit_s`."""
         lock = self._lock
         while not lock.acquire(timeout=self._limit_s / 4):
             with self._replacing:
@@ -66,14 +66,14 @@ _turns = Turns()
 
 @dataclass(frozen=True)
 class Absent:
-    """Why there is no answer; `lost` if the device is gone and need not be asked again."""
+    """Why there is no answer; `lost` if the device is gone."""
 
     reason: str
     lost: bool = False
 
 
 def ask(function: str, *arguments: Any) -> Any:
-    """NVML's answer as plain text, number or structure, or `Absent`."""
+    """NVML's answer as text, number or structure, or `Absent`."""
     call: Callable[..., Any] | None = getattr(pynvml, function, None)
     if call is None:
         return Absent(f"this nvidia-ml-py has no {function}")
@@ -91,7 +91,7 @@ def ask(function: str, *arguments: Any) -> Any:
 
 
 def query(function: str, *arguments: Any) -> Any:
-    """As `ask`, with None where the device or the driver does not give it."""
+    """As `ask`, with None if there is no answer."""
     answer = ask(function, *arguments)
     return None if isinstance(answer, Absent) else answer
 
@@ -102,7 +102,7 @@ def constant(name: str) -> int:
 
 
 def gpm_metrics(before: Any, after: Any, metrics: Sequence[int]) -> list[float] | Absent:
-    """GPM's metrics between two samples, in the order asked for; NaN where the device does not give one.
+    """GPM's metrics between two samples, in the order of `metrics`; NaN for one that the device does not give.
 
     Source: `nvmlGpmMetricsGet` in nvml.h; each metric has a return code of its own.
     """
@@ -126,7 +126,7 @@ def driver() -> str | None:
 
 
 def gpus() -> tuple[list[Gpu], str | None]:
-    """All GPUs in NVML's order, which is PCI order, and a reason where there are none or one does not answer."""
+    """All GPUs in NVML's order, which is PCI order; and a reason if there are none, or one does not answer."""
     reason = start()
     if reason:
         return [], reason

@@ -1,4 +1,4 @@
-"""Series of samples: kept within bounds, cut to a window, and written out one line a sample."""
+"""Series of samples: bounded in number, cut to a window, and written to a file, one line a sample."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = TypeVar("S", DeviceSample, TenantSample)
 
 
 class Series(Generic[S]):
-    """Samples in order of time, from one thread to others; over `limit`, every second one is let go, evenly."""
+    """Samples in order of time, shared between threads. Over `limit` samples, every second one is dropped."""
 
     def __init__(self, limit: int = 7200) -> None:
         self._limit = limit
@@ -41,7 +41,7 @@ class Series(Generic[S]):
             return [s for s in self._samples if start_s <= s.monotonic_s <= end_s]
 
     def trim(self, before_s: float) -> None:
-        """Let go of what is older, and keep every sample again."""
+        """Drop older samples, and keep every new one again."""
         with self._lock:
             self._samples = [s for s in self._samples if s.monotonic_s >= before_s]
             self._every, self._came = 1, 0
@@ -53,10 +53,10 @@ def write_series(
     tenant: Sequence[TenantSample] = (),
     tenant_reasons: Mapping[str, str] | None = None,
 ) -> None:
-    """Write samples to a new file: a line that describes each series, then a line a sample; strict JSON.
+    """Write samples to a new file as strict JSON: a line that describes each series, then a line a sample.
 
     Raises:
-        FileExistsError: the name is taken.
+        FileExistsError: the file exists.
         OSError: it cannot be written; nothing is left behind.
     """
     heads: list[bytes] = []

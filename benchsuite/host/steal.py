@@ -1,4 +1,4 @@
-"""Time that a hypervisor withheld from processors that had work: "steal" in /proc/stat, as proc_stat(5) counts it."""
+"""Time in which a CPU had work but a hypervisor did not run it: "steal" in /proc/stat, see proc_stat(5)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _BUSY = ("user", "nice", "system", "irq", "softirq")
 
 
 class ProcessorTime(NamedTuple):
-    """Seconds since boot: in which processors ran, and in which they had work but a hypervisor did not let them run."""
+    """Seconds since boot in which CPUs ran, and in which they had work but a hypervisor did not run them."""
 
     busy_s: float
     stolen_s: float
 
 
 def processor_times(root: Path = Path("/")) -> dict[int, ProcessorTime]:
-    """Of each processor that is online, by its number.
+    """The times of each CPU that is online, by its number.
 
     Args:
         root: the folder that holds `proc`.
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the kernel does not report them.
     """
     found = {}
     for line in (root / "proc/stat").read_text("ascii").splitlines():
@@ -41,7 +41,7 @@ def processor_times(root: Path = Path("/")) -> dict[int, ProcessorTime]:
 
 
 def together(times: Mapping[int, ProcessorTime], cpus: Collection[int]) -> ProcessorTime | None:
-    """Added up over those of `cpus` that are online; None where none is."""
+    """The sum over those of `cpus` that are online; None if none is."""
     found = [times[cpu] for cpu in cpus if cpu in times]
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Processor time and resident memory of a task's processes, added up over those that come and go."""
+"""CPU time and resident memory of a task's processes, summed over all that begin and end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Process(NamedTuple):
-    """One process at one moment; `started_ticks` tells it from a later one of the same number."""
+    """One process at one moment; `started_ticks` distinguishes it from a later one with the same pid."""
 
     pid: int
     started_ticks: int
@@ -29,12 +29,12 @@ class Process(NamedTuple):
 
 
 def look(pid: int) -> Process | None:
-    """A process, or None where there is none; one read of /proc/PID/stat, whose fields proc(5) describes."""
+    """A process, or None if it does not exist; by one read of /proc/PID/stat, see proc(5)."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The name of the program, in brackets, may hold brackets and spaces itself.
+    # The name of the program, in brackets, may itself contain brackets and spaces.
     fields = text.rpartition(b")")[2].split()
     user_ticks, system_ticks, started, rss_pages = (int(fields[place]) for place in (11, 12, 19, 21))
     return Process(pid, started, (user_ticks + system_ticks) / _TICKS_PER_S, rss_pages * _PAGE_BYTES)
@@ -44,9 +44,14 @@ def look(pid: int) -> Process | None:
 class Usage:
     """One task's processes.
 
-    Without `group_cpu_s` the processor time is a lower bound: what a process used after the last look at it is lost.
-    `cpus`: the processors that it may use. `seen`: every process there ever was; `reasons`: for each field without a
-    value, the last reason why.
+    Without `group_cpu_s` the CPU time is a lower bound: it misses what a process used after its last sample.
+
+    Attributes:
+        pids: lists the living processes.
+        group_memory_bytes, group_cpu_s: what the task's group is charged with; None if it has no group.
+        cpus: the CPUs that it may use.
+        seen: all processes that were ever seen.
+        reasons: for each field without a value, the last reason for it.
     """
 
     pids: Callable[[], Sequence[int]]
@@ -58,10 +63,10 @@ class Usage:
     _cpu_s: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def sample(self, processors: Mapping[int, steal.ProcessorTime]) -> TenantSample:
-        """The processes as they are now.
+        """Take a sample of the processes.
 
         Args:
-            processors: the machine's, by `steal.processor_times`; empty where the kernel does not tell.
+            processors: the times of all CPUs, by `steal.processor_times`; empty if the kernel does not report them.
         """
         now_s = time.monotonic()
         pids = self._ask("processes", self.pids) or ()
@@ -72,7 +77,7 @@ class Usage:
             self.reasons.setdefault("rss_bytes", "no process of the task was there")
         times = steal.together(processors, self.cpus)
         if times is None:
-            self.reasons["cpus_busy_s"] = self.reasons["cpus_stolen_s"] = "the kernel does not tell of its processors"
+            self.reasons["cpus_busy_s"] = self.reasons["cpus_stolen_s"] = "the kernel does not report CPU times"
         return TenantSample(
             monotonic_s=now_s,
             processes=len(alive),
@@ -93,5 +98,5 @@ class Usage:
             self.reasons[what] = str(error) or type(error).__name__
             return None
         if answer is None:
-            self.reasons[what] = "the group does not tell"
+            self.reasons[what] = "the group does not report it"
         return answer

@@ -1,1 +1,1 @@
-"""Each task's own share of the machine: control groups, processors, memory."""
+"""Give each task its own share of the machine: control groups, processors, memory. Knows nothing of launching."""

@@ -1,7 +1,8 @@
-"""Enter control groups and CPUs, then become a command: `confine --join FILE ... --cpus 0,1 -- COMMAND ARGUMENT ...`.
+"""Enter control groups and CPUs, then become a command: `enter.py --join FILE ... --cpus 0,1 -- COMMAND ARGUMENT ...`.
 
-A program of its own between fork and exec, so that nothing of the command runs outside its fence. It needs the standard
-library only. Exit status 125 with one line on stderr where a group cannot be entered or the command cannot be started.
+It is a program of its own between fork and exec, so that nothing of the command runs outside its fence. It needs the
+standard library only. If a group cannot be entered or the command cannot be started, it prints one line on stderr and
+exits with 125.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ NAME = "benchsuite.isolation.enter"
 
 
 def prefix(join: Sequence[Path], cpus: Sequence[int] = (), *, always: bool = False) -> list[str]:
-    """The words to put before a command; none where there is nothing to enter, unless they are `always` wanted.
+    """The words to put before a command; empty if there is nothing to enter, unless `always`.
 
     Args:
-        join: the `cgroup.procs` files of the groups, in the order in which they are entered.
-        cpus: the CPUs to run on; none for no change.
+        join: the `cgroup.procs` files of the groups, in the order in which the process enters them.
+        cpus: the CPUs to run on; empty for no change.
     """
     if not join and not cpus and not always:
         return []
-    # By its path, and isolated: whatever lies in the current folder or on PYTHONPATH is not looked at.
+    # By its path, and with -I: nothing in the current folder or on PYTHONPATH can shadow it.
     words = [sys.executable, "-I", "-S", str(Path(__file__).resolve())]
     for file in join:
         words += ["--join", str(file)]
@@ -36,7 +37,7 @@ def prefix(join: Sequence[Path], cpus: Sequence[int] = (), *, always: bool = Fal
 
 
 def main(words: Sequence[str]) -> int:
-    """Never returns where all goes well."""
+    """Enter and become the command; returns only if that fails."""
     try:
         files, cpus, command = _parse(words)
         _die_with_parent()
@@ -44,7 +45,7 @@ def main(words: Sequence[str]) -> int:
             _join(file)
         if cpus:
             os.sched_setaffinity(0, cpus)
-        # Python ignores these two, and a command would inherit that.
+        # Python ignores these two signals, and the command would inherit that.
         for signum in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signum, signal.SIG_DFL)
         os.execvp(command[0], command)  # noqa: S606
@@ -57,7 +58,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _die_with_parent() -> None:
-    """Ask the kernel to kill this process, whatever it becomes, when its parent is gone."""
+    """Ask the kernel to kill this process when its parent ends, even after `exec`."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 = PR_SET_PDEATHSIG
 

@@ -1,4 +1,4 @@
-"""A fenced share of the machine for each task: what is possible is proven once, then dealt out wave by wave."""
+"""A fenced share of the machine for each task: tried once a run, then dealt out wave by wave."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from benchsuite.describe.tasks import Task
 from benchsuite.errors import UsageError
 from benchsuite.host import cgroups, cpus
 from benchsuite.isolation import made_groups
-from benchsuite.isolation.prepared_groups import Prepared
+from benchsuite.isolation.prepared_groups import PreparedGroups
 from benchsuite.isolation.tenant import Tenant
-
-__all__ = ["Fencing", "Isolation", "Tenant"]
 
 Isolation = Literal["auto", "cgroup", "affinity", "none"]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -29,13 +27,24 @@ REMEDY = "prepare groups with: sudo scripts/cgroup_setup.sh, or leave out --requ
 class Fencing:
     """How the tasks of a run are fenced.
 
-    `swept`: a line for each leftover of a dead run that was found; `crowded`: that other runs are on this machine.
+    Attributes:
+        isolation: what the user asked for.
+        require: refuse a task instead of running it in a weaker fence.
+        made, prepared: the groups in use; at most one of the two.
+        versions: the controllers that confine, with the version of each.
+        reason: why these fences are used and no others.
+        swept: a line for each leftover of a dead run that was found.
+        cpus: the CPUs to deal out.
+        count: how many of them may be busy at once.
+        memory_bytes: the memory to deal out.
+        crowded: the other runs on this machine, in words; empty if there are none.
+        root: the folder that holds `proc` and `sys`.
     """
 
     isolation: Isolation
     require: bool = False
-    made: made_groups.Made | None = None
-    prepared: Prepared | None = None
+    made: made_groups.MadeGroups | None = None
+    prepared: PreparedGroups | None = None
     versions: dict[str, int] = field(default_factory=dict)
     reason: str = ""
     swept: tuple[str, ...] = ()
@@ -52,15 +61,12 @@ class Fencing:
         """Find out which fences are possible here, by trying them.
 
         Args:
-            isolation: what the user asked for.
-            require: refuse instead of falling back.
             largest: how many tasks run side by side at most.
             sweep: end what dead runs left.
-            root: the folder that holds `proc` and `sys`.
 
         Raises:
-            UsageError: `require`, and a fence is not possible; or groups are asked for and none is to be had. Nothing
-                is left behind.
+            UsageError: a fence is required and not possible, or groups are asked for and none can be used. No group is
+                left behind.
         """
         own = cgroups.own(root)
         memory = cpus.memory(root)
@@ -86,15 +92,15 @@ class Fencing:
             raise UsageError(f"--require-isolation: {missing}; {REMEDY}")
         return fencing
 
-    def _find_groups(self, own: dict[str, cgroups.Place], largest: int) -> None:
-        """Take the groups that confine most: made on the fly, or else prepared."""
-        self.made = made_groups.Made.prove(own, self.cpus, self.memory_bytes)
+    def _find_groups(self, own: dict[str, cgroups.CgroupPlace], largest: int) -> None:
+        """Use the groups that confine more controllers; groups made on the fly rather than prepared ones if equal."""
+        self.made = made_groups.MadeGroups.prove(own, self.cpus, self.memory_bytes)
         self.versions = self.made.versions
         self.reason = "groups were made on the fly"
         if len(self.versions) == len(made_groups.WANTED):
             return
         why = "; ".join(f"no {name} group of our own: {self.made.why_not[name]}" for name in self._lacking())
-        self.prepared = Prepared.prove(own, self.cpus, self.memory_bytes, max(1, largest))
+        self.prepared = PreparedGroups.prove(own, self.cpus, self.memory_bytes, max(1, largest))
         if len(self.prepared.versions) > len(self.versions):
             self.made.close()
             self.made, self.versions = None, self.prepared.versions
@@ -112,7 +118,7 @@ class Fencing:
         return [name for name in made_groups.WANTED if name not in self.versions]
 
     def _missing(self, largest: int) -> str | None:
-        """What would fall back, where that is refused."""
+        """Why a required fence is not possible; None if it is."""
         if self.isolation == "none":
             return "--isolation none asks for no fence at all"
         if not self.prepared and largest > self.count:
@@ -125,8 +131,10 @@ class Fencing:
         return f"{self.count} usable CPUs are fewer than {tasks} tasks"
 
     def limit(self, share: records.Tenant) -> None:
-        """Deal out an earlier task's share: its very processors where all are here, else as many, near its GPU; and no
-        more memory."""
+        """Deal out no more than the share of an earlier task.
+
+        These are its very CPUs if all of them may be used here, else as many near its GPU, and no more memory.
+        """
         if share.cpus and set(share.cpus) <= set(self.cpus):
             self.cpus = share.cpus
         if share.cpus:
@@ -135,11 +143,11 @@ class Fencing:
             self.memory_bytes = min(self.memory_bytes, share.memory_bytes)
 
     def describe(self) -> records.Tenant:
-        """What a task that runs alone would have in force."""
+        """The share of a task that runs alone."""
         return self._facts("share", self.cpus, self.memory_bytes)
 
     def _facts(self, asked: str, cpus: Sequence[int], memory_bytes: int) -> records.Tenant:
-        """The record of a share; no `cpus` where there are not enough for each."""
+        """The record of a share; `cpus` is empty if there are fewer CPUs than tasks."""
         cpu = "affinity" if self.isolation in ("auto", "affinity") else "none"
         if "cpuset" in self.versions:
             cpu = f"cpuset-v{self.versions['cpuset']}"
@@ -150,6 +158,7 @@ class Fencing:
             cpu=cpu if cpus else "none",
             memory=memory,
             reason="; ".join(filter(None, [self.reason, self.crowded])),
+            crowded=bool(self.crowded),
             cpus=tuple(cpus) if cpu != "none" else (),
             memory_bytes=memory_bytes if memory != "none" else None,
         )
@@ -158,7 +167,7 @@ class Fencing:
         """A tenant for each task of a wave, in order. A task that asks for the machine gets all of it.
 
         Raises:
-            UsageError: `require`, and a fence that was possible before no longer is.
+            UsageError: a fence is required and no longer possible.
         """
         tenants: list[Tenant] = []
         try:
@@ -172,7 +181,7 @@ class Fencing:
         return tenants
 
     def _deal(self, tasks: Sequence[Task]) -> list[tuple[int, ...]]:
-        """The CPUs of each task; none for all where they do not suffice."""
+        """The CPUs of each task; empty for those that share if there are too few."""
         sharing = [task for task in tasks if task.job.tenant != "machine"]
         nears = [tuple(cpu for gpu in task.gpus for cpu in cpus.near_gpu(gpu.pci, self.root)) for task in sharing]
         cores = cpus.topology(self.root, self.cpus)
@@ -196,7 +205,7 @@ class Fencing:
             return self._unfenced(facts, f"the group could not be made: {error.filename}: {error.strerror}")
         return self._entered(task, facts, group)
 
-    def _prepared_tenant(self, task: Task, index: int, mine: tuple[int, ...], prepared: Prepared) -> Tenant:
+    def _prepared_tenant(self, task: Task, index: int, mine: tuple[int, ...], prepared: PreparedGroups) -> Tenant:
         asked = task.job.tenant
         if asked == "machine":
             return self._unfenced(self._facts(asked, (), 0), "the whole machine was asked for, which no group bounds")
@@ -206,12 +215,12 @@ class Fencing:
             mine = prepared.cpus[index]
         return self._entered(task, self._facts(asked, mine, prepared.memory_bytes or 0), prepared.groups[index])
 
-    def _entered(self, task: Task, facts: records.Tenant, group: cgroups.Group | None) -> Tenant:
-        """The tenant of these facts, in this group if there is one."""
+    def _entered(self, task: Task, facts: records.Tenant, group: cgroups.Cgroup | None) -> Tenant:
+        """The tenant of a share, in this group if there is one."""
         if group:
             facts = msgspec.structs.replace(facts, group=_name(group))
         affinity = facts.cpus if facts.cpu == "affinity" else ()
-        # As many threads as CPUs may be busy, shared by the ranks of a group, but for what the user or the job has set.
+        # As many threads as CPUs may be busy, divided among the ranks; what the user or the job has set stays.
         size = str(max(1, min(len(facts.cpus) or self.count, self.count) // task.ranks))
         bounded = facts.cpu != "none" or task.ranks > 1
         environ = {name: size for name in THREADS if bounded and name not in task.environ}
@@ -225,22 +234,23 @@ class Fencing:
         if facts.asked != "machine" or self.made:
             self._refuse(why)
         reason = f"{why}; {facts.reason}"
-        return Tenant(records.Tenant(asked=facts.asked, isolation=self.isolation, reason=reason))
+        bare = records.Tenant(asked=facts.asked, isolation=self.isolation, reason=reason, crowded=facts.crowded)
+        return Tenant(bare)
 
     def close(self) -> None:
-        """Remove what was made; its tenants must be closed before."""
+        """Remove the groups that were made and release the prepared ones; close the tenants before."""
         if self.made:
             self.made.close()
         if self.prepared:
             self.prepared.close()
 
 
-def _crowded(own: dict[str, cgroups.Place]) -> str:
+def _crowded(own: dict[str, cgroups.CgroupPlace]) -> str:
     others = made_groups.others(own)
     who = ", ".join(f"process {pid}" for pid in others)
-    return f"another run of benchsuite is on this machine ({who}): {'its share and ours overlap'}" if others else ""
+    return f"another run of benchsuite is on this machine ({who}): its share and ours overlap" if others else ""
 
 
-def _name(group: cgroups.Group) -> str:
+def _name(group: cgroups.Cgroup) -> str:
     folder = group.folders()[0]
     return folder.name if not folder.parent.name.startswith("benchsuite-") else f"{folder.parent.name}/{folder.name}"

@@ -1,8 +1,8 @@
-"""Groups made on the fly for tenants: where they can be made, proven by making one, and what dead runs left behind.
+"""Control groups made on the fly: where they can be made, proven by making one, and those that dead runs left.
 
-They lie below this process's own group of each hierarchy, so that they stay inside whatever confines it:
-`benchsuite-<pid>-<start time>/tenant-<i>`. Cgroup v2 allows no limits below a group that holds processes, but for the
-root; then a sibling of our own group is tried.
+They are called `benchsuite-<pid>-<start time>/tenant-<i>` and lie below this process's own group of each hierarchy, so
+that the limits on that group also hold for them. Cgroup v2 allows no limits below a group that holds processes, except
+the root. Then a sibling of this process's group is tried.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchsuite.host import cgroupfs
-from benchsuite.host.cgroups import KILL_LIMIT_S, UNIFIED, Group, Place, enable
+from benchsuite.host.cgroups import KILL_LIMIT_S, UNIFIED, Cgroup, CgroupPlace, enable
 from benchsuite.isolation import enter
 
 WANTED = ("cpuset", "memory")
-# These help to count and to kill, and confine nothing.
+# These controllers help to count and to kill, and confine nothing.
 EXTRA = ("pids", "freezer", UNIFIED)
 JOIN_LIMIT_S = 20.0
 
@@ -30,26 +30,31 @@ _runs, _numbers = itertools.count(), itertools.count()
 
 
 def _run_name() -> str:
-    """A new name that holds this process's identity."""
+    """A new name that contains this process's identity."""
     name, number = f"benchsuite-{os.getpid()}-{cgroupfs.started_ticks(os.getpid())}", next(_runs)
     return f"{name}-{number}" if number else name
 
 
 @dataclass
-class Made:
-    """The run group, in the hierarchies in which it could be made, and why not in the others."""
+class MadeGroups:
+    """The group of this run, in which its tenants' groups are made.
 
-    run: Group = field(default_factory=lambda: Group({}))
+    Attributes:
+        run: the group, in the hierarchies in which it could be made.
+        why_not: why it could not be made in the others, by controller.
+    """
+
+    run: Cgroup = field(default_factory=lambda: Cgroup({}))
     why_not: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def prove(cls, own: Mapping[str, Place], cpus: Sequence[int], memory_bytes: int) -> Made:
-        """Make the run group and a probe in it, limit the probe, and let a process enter it.
+    def prove(cls, own: Mapping[str, CgroupPlace], cpus: Sequence[int], memory_bytes: int) -> MadeGroups:
+        """Make the run's group and a probe in it, limit the probe, and let a process enter it.
 
         Args:
             own: the groups of this process.
-            cpus: the CPUs that are to be dealt out; the probe gets the first.
-            memory_bytes: what is to be dealt out.
+            cpus: the CPUs to deal out; the probe gets the first.
+            memory_bytes: the memory to deal out.
         """
         bases, why_not = _bases(own)
         name, made = _run_name(), cls(why_not=why_not)
@@ -68,8 +73,8 @@ class Made:
         """The wanted controllers that are proven, with the version of each."""
         return {name: self.run.places[name].version for name in WANTED if name in self.run.places}
 
-    def _try(self, controller: str, place: Place, cpus: Sequence[int], memory_bytes: int) -> None:
-        group = Group({controller: place})
+    def _try(self, controller: str, place: CgroupPlace, cpus: Sequence[int], memory_bytes: int) -> None:
+        group = Cgroup({controller: place})
         try:
             group.create()
             if place.version == 2 and controller != UNIFIED and (why := enable(place.folder, [controller])):
@@ -85,10 +90,10 @@ class Made:
                 group.remove()
             self.why_not[controller] = _said(error)
             return
-        self.run = Group({**self.run.places, controller: place})
+        self.run = Cgroup({**self.run.places, controller: place})
 
     def _try_entering(self, cpus: Sequence[int], memory_bytes: int) -> tuple[str, str] | None:
-        """The controller whose group no process can enter, and why; None where all can be entered."""
+        """The controller whose group no process can enter, and why; None if all can be entered."""
         probe = self.run.below("probe")
         try:
             probe.create()
@@ -106,15 +111,15 @@ class Made:
         return next(iter(self.versions)), why
 
     def _drop(self, controller: str, reason: str) -> None:
-        """Give up a controller, and with it all that share its folder."""
+        """Give up a controller and all others that share its folder."""
         folder = self.run.places[controller].folder
         lost = [name for name, place in self.run.places.items() if place.folder == folder]
-        Group({name: self.run.places[name] for name in lost}).remove()
+        Cgroup({name: self.run.places[name] for name in lost}).remove()
         self.why_not.update(dict.fromkeys(lost, reason))
-        self.run = Group({name: place for name, place in self.run.places.items() if name not in lost})
+        self.run = Cgroup({name: place for name, place in self.run.places.items() if name not in lost})
 
-    def group(self, cpus: Sequence[int], memory_bytes: int) -> Group:
-        """A new group, confined to these CPUs (none: as the run) and so much memory.
+    def group(self, cpus: Sequence[int], memory_bytes: int) -> Cgroup:
+        """A new group, confined to these CPUs (empty: those of the run) and this memory.
 
         Raises:
             OSError: it cannot be made any more; nothing is left of it.
@@ -129,11 +134,11 @@ class Made:
         return group
 
     def close(self) -> bool:
-        """Remove the run group; False if something of it stays."""
+        """Remove the run's group; False if something of it stays."""
         return end(self.run)
 
 
-def _limit(group: Group, cpus: Sequence[int], memory_bytes: int) -> None:
+def _limit(group: Cgroup, cpus: Sequence[int], memory_bytes: int) -> None:
     if "cpuset" in group.places and cpus:
         group.set_cpus(cpus)
     if "memory" in group.places:
@@ -144,16 +149,16 @@ def _said(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
-def end(group: Group) -> bool:
-    """Kill what is in a group of our own and remove it; False if something of it stays.
+def end(group: Cgroup) -> bool:
+    """Kill what is in a group and remove it; False if something of it stays.
 
-    One who enters between the two is killed in the next round.
+    A process that enters between the two is killed in the next round.
     """
     return any(group.kill(limit_s) and group.remove(limit_s=1.0) for limit_s in (KILL_LIMIT_S, 1.0, 1.0))
 
 
 def entering_fails(files: Sequence[Path]) -> str | None:
-    """Why a process cannot enter these groups, as one finds out that does nothing else; None if it can."""
+    """Run `true` inside these groups; the error if it cannot join them, else None."""
     try:
         done = subprocess.run(
             [*enter.prefix(files), "true"],
@@ -173,8 +178,8 @@ def entering_fails(files: Sequence[Path]) -> str | None:
 # --- where ------------------------------------------------------------------------------------------------------------
 
 
-def _bases(own: Mapping[str, Place]) -> tuple[dict[str, Place], dict[str, str]]:
-    """Controller -> the group below which groups may be made; controller -> why there is none."""
+def _bases(own: Mapping[str, CgroupPlace]) -> tuple[dict[str, CgroupPlace], dict[str, str]]:
+    """The groups below which groups may be made, and why there is no such group, each by controller."""
     seen = {name: place for name, place in own.items() if place.exact}
     bases = {name: place for name, place in seen.items() if place.version == 1}
     why_not = {}
@@ -191,12 +196,12 @@ def _bases(own: Mapping[str, Place]) -> tuple[dict[str, Place], dict[str, str]]:
     return bases, why_not
 
 
-def unified_base(own: Place, wanted: Collection[str]) -> tuple[Place, dict[str, str]]:
-    """The version 2 group below which most of the wanted controllers can be had, and why the others cannot.
+def unified_base(own: CgroupPlace, wanted: Collection[str]) -> tuple[CgroupPlace, dict[str, str]]:
+    """The version 2 group below which most of the wanted controllers can be used, and why the others cannot.
 
-    Our own group, or the one around it: its sibling is no deeper inside anything that confines us, and no higher.
+    It is this process's own group, or the one around it: a sibling is inside the same limits.
     """
-    best: tuple[Place, dict[str, str]] | None = None
+    best: tuple[CgroupPlace, dict[str, str]] | None = None
     said: dict[str, list[str]] = {name: [] for name in wanted}
     for folder in list(own.chain())[:2]:
         if os.access(folder, os.W_OK):
@@ -206,7 +211,7 @@ def unified_base(own: Place, wanted: Collection[str]) -> tuple[Place, dict[str, 
         for name, why in why_not.items():
             said[name].append(why)
         if best is None or len(why_not) < len(best[1]):
-            best = Place(2, folder, own.mount), why_not
+            best = CgroupPlace(2, folder, own.mount), why_not
         if not why_not:
             break
     base, why_not = best or (own, {})
@@ -216,32 +221,32 @@ def unified_base(own: Place, wanted: Collection[str]) -> tuple[Place, dict[str, 
 # --- leftovers --------------------------------------------------------------------------------------------------------
 
 
-def sweep(own: Mapping[str, Place]) -> tuple[str, ...]:
-    """Kill and remove the groups of runs that are dead, by the pid and start time in their names; a line for each."""
-    found: dict[str, dict[str, Place]] = {}
+def sweep(own: Mapping[str, CgroupPlace]) -> tuple[str, ...]:
+    """Kill and remove the groups of dead runs, found by the pid and start time in their names; a line for each."""
+    found: dict[str, dict[str, CgroupPlace]] = {}
     for controller, place in own.items():
         if not place.exact:
             continue
-        # In version 2 they may also lie beside our own group.
+        # In version 2 they may also lie beside this process's group.
         for base in list(place.chain())[: place.version]:
             for folder in _stale(base):
                 places = found.setdefault(folder.name, {})
                 key = f"{controller} {base}" if controller in places else controller
-                places[key] = Place(place.version, folder, place.mount)
+                places[key] = CgroupPlace(place.version, folder, place.mount)
     lines = []
     for name, places in sorted(found.items()):
-        group = Group(places)
+        group = Cgroup(places)
         pids = group.pids()
         if 0 in pids:
-            # Its processes live in another pid namespace, where the pid in the name means another process.
+            # Its processes are in another pid namespace, where the pid in the name is that of another process.
             continue
         held = f", which held {len(pids)} processes" if pids else ""
         lines.append(f"{name}{held}: {'removed' if end(group) else 'cannot be removed'}")
     return tuple(lines)
 
 
-def others(own: Mapping[str, Place]) -> list[int]:
-    """The processes of runs that are alive and have groups where ours would lie, other than this one."""
+def others(own: Mapping[str, CgroupPlace]) -> list[int]:
+    """The processes of other living runs that have groups where those of this run would lie."""
     found: set[int] = set()
     for place in own.values():
         with contextlib.suppress(OSError):

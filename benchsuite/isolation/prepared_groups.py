@@ -1,6 +1,6 @@
-"""Groups that an administrator prepared: student0, student1, ..., one a tenant, with their CPUs and memory set.
+"""Control groups that an administrator prepared: student0, student1, ..., one a tenant, with CPUs and memory set.
 
-`scripts/cgroup_setup.sh` makes them; groups made otherwise are accepted if no tenant has an advantage in them.
+`scripts/cgroup_setup.sh` makes them. Groups made otherwise are accepted if all of them are equal.
 """
 
 from __future__ import annotations
@@ -14,30 +14,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchsuite.host.cgroupfs import render_cpus
-from benchsuite.host.cgroups import UNIFIED, Group, Place, cpus_of, limit_of
+from benchsuite.host.cgroups import UNIFIED, Cgroup, CgroupPlace, cpus_of, limit_of
 from benchsuite.isolation.made_groups import WANTED, entering_fails
 
 NAME = "student"
-# In version 2 the user must own a group around them, or could not enter: the script makes this one.
+# In version 2 a user can enter them only if the user owns a group around them: the script makes this one.
 FOLDER = "benchsuite"
 
 
 @dataclass
-class Prepared:
-    """Usable prepared groups, or the reason in `why_not`. They stay locked against other runs until `close`."""
+class PreparedGroups:
+    """Prepared groups, locked against other runs until `close`.
 
-    groups: list[Group] = field(default_factory=list)
+    Attributes:
+        groups: the groups; empty if they cannot be used, for the reason in `why_not`.
+        cpus: the CPUs of each group; empty if the groups do not confine CPUs.
+        memory_bytes: the memory limit of each group; None if the groups do not confine memory.
+    """
+
+    groups: list[Cgroup] = field(default_factory=list)
     cpus: list[tuple[int, ...]] = field(default_factory=list)
     memory_bytes: int | None = None
     why_not: str | None = None
     _locks: list[int] = field(default_factory=list)
 
     @classmethod
-    def prove(cls, own: Mapping[str, Place], usable: Collection[int], total_bytes: int, count: int) -> Prepared:
-        """Find the first `count` groups, judge them, and let a process enter each.
+    def prove(
+        cls, own: Mapping[str, CgroupPlace], usable: Collection[int], total_bytes: int, count: int
+    ) -> PreparedGroups:
+        """Find the first `count` groups, compare them, and let a process enter each.
 
         Args:
-            own: the groups of this process: prepared ones lie beside one of them, or beside one around it.
+            own: the groups of this process. Prepared groups lie beside one of them, or beside a group around it.
             usable: the CPUs that may be used here.
             total_bytes: the memory that may be used here.
             count: how many tenants run side by side at most.
@@ -75,7 +83,7 @@ class Prepared:
         return None
 
     def _lock(self) -> str | None:
-        """Keep other runs out, for as long as this process lives."""
+        """Lock the groups for as long as this process lives; why that fails, else None."""
         for index, group in enumerate(self.groups):
             folder = group.folders()[0]
             try:
@@ -89,7 +97,7 @@ class Prepared:
         return None
 
     def _busy(self) -> str | None:
-        """Whatever is in them now is not ours, and would be measured with us."""
+        """Why the groups are not empty: their processes would be measured with the tasks."""
         for index, group in enumerate(self.groups):
             if pids := group.pids():
                 return f"{NAME}{index} already holds processes ({', '.join(map(str, pids[:5]))}); end them first"
@@ -100,37 +108,37 @@ class Prepared:
         return f"the prepared groups cannot be entered: {why}; run sudo scripts/cgroup_setup.sh here" if why else None
 
     def close(self) -> None:
-        """Let other runs have them."""
+        """Release the locks."""
         for handle in self._locks:
             with contextlib.suppress(OSError):
                 os.close(handle)
         self._locks.clear()
 
 
-def find(own: Mapping[str, Place]) -> list[Group]:
-    """The groups student0, student1, ... in every hierarchy that has them, as many as each of those has."""
-    rows: dict[str, list[Place]] = {}
+def find(own: Mapping[str, CgroupPlace]) -> list[Cgroup]:
+    """The groups student0, student1, ... of all hierarchies that have them, up to the first that one of these lacks."""
+    rows: dict[str, list[CgroupPlace]] = {}
     for controller in (*WANTED, "pids", "freezer", UNIFIED):
         place = own.get(controller, own.get(UNIFIED))
         spots = [spot for folder in place.chain() for spot in (folder, folder / FOLDER)] if place else []
         spot = next((spot for spot in spots if (spot / f"{NAME}0").is_dir()), None)
         if place and spot and _confines(controller, place, spot / f"{NAME}0"):
             folders = itertools.takewhile(Path.is_dir, (spot / f"{NAME}{i}" for i in itertools.count()))
-            rows[controller] = [Place(place.version, folder, place.mount) for folder in folders]
+            rows[controller] = [CgroupPlace(place.version, folder, place.mount) for folder in folders]
     if not any(name in rows for name in WANTED):
         return []
     fewest = min(len(rows[name]) for name in WANTED if name in rows)
-    return [Group({name: row[i] for name, row in rows.items() if i < len(row)}) for i in range(fewest)]
+    return [Cgroup({name: row[i] for name, row in rows.items() if i < len(row)}) for i in range(fewest)]
 
 
-def _confines(controller: str, place: Place, folder: Path) -> bool:
-    """Does the group have the controller? In version 2 one folder may have some only."""
+def _confines(controller: str, place: CgroupPlace, folder: Path) -> bool:
+    """Does the group have the controller? In version 2 a folder may have only some controllers."""
     files = {"cpuset": "cpuset.cpus", "memory": "memory.max" if place.version == 2 else "memory.limit_in_bytes"}
     return controller not in files or (folder / files[controller]).exists()
 
 
 def unequal_cpus(sets: Sequence[Collection[int]], usable: Collection[int]) -> str | None:
-    """Why these CPUs give some tenant an advantage, or cannot be used here."""
+    """Why the groups' CPUs are not a fair share each, or cannot be used here; None if they are."""
     for index, cpus in enumerate(sets):
         if not cpus:
             return f"{NAME}{index} has no CPUs"
@@ -145,7 +153,7 @@ def unequal_cpus(sets: Sequence[Collection[int]], usable: Collection[int]) -> st
 
 
 def unequal_memory(limits: Sequence[int | None], total_bytes: int) -> str | None:
-    """Why these limits give some tenant an advantage, or promise more than there is."""
+    """Why the groups' memory limits are not a fair share each, or exceed the memory; None if they are."""
     for index, limit in enumerate(limits):
         if limit is None:
             return f"{NAME}{index} has no memory limit"

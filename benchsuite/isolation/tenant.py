@@ -1,4 +1,4 @@
-"""One task's share of the machine: how it is entered, who is in it, what was counted, and its end."""
+"""One task's share of the machine: how a process enters it, which are in it, what the kernel counted, and its end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ from benchsuite.isolation import enter, made_groups
 
 
 class Tenant:
-    """One task's share. `prefix` goes before its command, `environ` below its own variables; `close` ends it."""
+    """One task's share of the machine.
+
+    Args:
+        facts: the record of the share.
+        group: its control group; None if it has none.
+        made: the group was made for this task, so that `close` removes it.
+        affinity: the CPUs to bind processes to; empty if the group does it, or nothing.
+
+    Attributes:
+        prefix: the words to put before a command, so that it runs in the share.
+        environ: variables for the command, unless the task sets them itself.
+    """
 
     def __init__(
         self,
         facts: records.Tenant,
-        group: cgroups.Group | None = None,
+        group: cgroups.Cgroup | None = None,
         *,
         made: bool = False,
         affinity: Sequence[int] = (),
@@ -35,37 +46,37 @@ class Tenant:
 
     @property
     def grouped(self) -> bool:
-        """Whether a control group tells which processes are its own."""
+        """Is there a control group, which knows its processes?"""
         return self._group is not None
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """The processors that it is held to; none where it is held to none."""
+        """The CPUs that it is confined to; empty if it is not confined."""
         return self._facts.cpus
 
     def pids(self) -> list[int]:
-        """The living processes in its group; none where it has no group."""
+        """The living processes in its group; empty if it has no group."""
         return self._group.pids() if self._group else []
 
     def oom_kills(self) -> int | None:
-        """How many of its processes were killed for want of memory so far; None where nobody counts."""
+        """How many of its processes were killed for want of memory so far; None if nothing counts them."""
         return counters.count(self._group).since(self._before).oom_kills if self._group else None
 
     def memory_in_use_bytes(self) -> int | None:
-        """What its group is charged with now; None where it has no group."""
+        """The memory that its group is charged with now; None if it has no group."""
         return counters.memory_in_use_bytes(self._group) if self._group else None
 
     def cpu_s(self) -> float | None:
-        """The processor time of its group so far; None where nobody counts."""
+        """The CPU time of its group so far; None if nothing counts it."""
         return counters.cpu_s(self._group) if self._group else None
 
     def kill(self) -> None:
-        """SIGKILL to all in its group until it is empty, for a few seconds at most; nothing where it has no group."""
+        """SIGKILL to all in its group until it is empty, for a few seconds at most."""
         if self._group:
             self._group.kill()
 
     def described(self) -> records.Tenant:
-        """What was asked and in force, and what the kernel has counted since; the last state before `close`."""
+        """The record of the share with what the kernel has counted so far, up to `close`."""
         return self._last or self._counted()
 
     def _counted(self) -> records.Tenant:
@@ -86,7 +97,7 @@ class Tenant:
         )
 
     def close(self) -> None:
-        """Kill what is left in its group, and remove the group if it was made for this task. May be called twice."""
+        """Kill what is left in its group, and remove the group if it was made for the task. May be called twice."""
         if self._last is None:
             self._last = self._counted()
         if self._group and self._made:

@@ -1,4 +1,4 @@
-"""One task's worker as the parent sees it: started, told `go` and `stop`, its events read as they come."""
+"""One task's worker as the parent sees it: started, supervised, its events read as it writes them."""
 
 from __future__ import annotations
 
@@ -7,119 +7,121 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 from benchsuite.describe.tasks import RENDEZVOUS, Task, recorded_environ
 from benchsuite.errors import OutputError
 from benchsuite.events import Assignment
-from benchsuite.isolation.fencing import Tenant
+from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
-from benchsuite.launch.datasets import Given
-from benchsuite.launch.ledger import Ledger
-from benchsuite.launch.process import KILL_LIMIT_S
-from benchsuite.launch.worker_events import Seen, Watch
-from benchsuite.records import BatchSearch
+from benchsuite.launch.context import RunContext, WaveContext
+from benchsuite.launch.supervise import Ended, Exit, Supervision
+from benchsuite.launch.worker_events import EventFiles, TaskEvents
 from benchsuite.rundir import slug
 from benchsuite.schema import to_json
 from benchsuite.writing import write_new
 
-Ended = Literal["exited", "timed_out", "interrupted"]
-
-
-@dataclass(frozen=True)
-class Found:
-    """What was found for a wave before its tasks start; a `probe` only tries whether its batch fits."""
-
-    data: Given | None = None
-    batch_search: BatchSearch | None = None
-    probe: bool = False
+# A task that has measured and only holds is stopped at its deadline, and has this long to write its last event.
+LAST_WORDS_S = 30.0
 
 
 class Child:
-    """A running worker. `deadline_s` is when it must have ended, on CLOCK_MONOTONIC.
+    """A running worker.
 
-    `ending` says why it was asked to end before it did so by itself, `behind_then` which ranks of a group were
-    behind at that moment; `kill_s` is when it is asked no more. `stuck`: SIGKILL did not end it.
+    Args:
+        tenant: the share of the machine in which the worker runs; the caller closes it.
+        wave: what the means have provided. A task that is alone in its wave does not hold for others.
+        probe_of: if given, the worker only tries whether its batch fits; the attempt is noted under this task.
+
+    Attributes:
+        go_s: when the worker was allowed to begin, on CLOCK_MONOTONIC; None before.
+        deadline_s: when it must have ended, on CLOCK_MONOTONIC.
+        exit: how it went; None until `finish`.
+
+    Raises:
+        OutputError: the worker cannot be started.
+        OSError: its start cannot be noted; nothing of it is left.
     """
 
     def __init__(
-        self,
-        task: Task,
-        ledger: Ledger,
-        environ: Mapping[str, str],
-        tenant: Tenant,
-        *,
-        alone: bool,
-        found: Found = Found(),
+        self, run: RunContext, task: Task, tenant: Tenant, wave: WaveContext, *, probe_of: Task | None = None
     ) -> None:
-        self.task = task
-        self.tenant = tenant
-        self.found = found
-        self.attempt = ledger.attempt(task)
+        self.task, self.tenant, self.wave = task, tenant, wave
+        self.attempt = run.ledger.attempt(task)
         self.go_s: float | None = None
         self.stop_said = False
-        self.ending: Ended | None = None
-        self.behind_then: str | None = None
-        self.kill_s = 0.0
-        self.stuck = False
+        self.exit: Exit | None = None
+        self._behind: str | None = None
         self._closed = False
-        self.err = ledger.log(task, "err")
-        events = ledger.log(task, "events.jsonl")
-        self._watch = Watch(events, task.ranks)
+        self._asked_to_stop = run.asked_to_stop
+        self.err = run.ledger.log(task, "err")
+        self._events = EventFiles(run.ledger.log(task, "events.jsonl"), task.ranks)
         control, self._say_fd = os.pipe()
         try:
-            self.tree = self._start(task, ledger, environ, control, events, alone=alone)
+            self.tree = self._start(run, control, probe=probe_of is not None)
         finally:
             os.close(control)
         self.started_s = time.monotonic()
         self.deadline_s = self.started_s + task.job.timeout_s
+        self._supervision = Supervision(self.tree)
+        try:
+            run.ledger.began("prepare" if probe_of else "start", probe_of or task, self.tree)
+        except OSError:
+            self.close()
+            raise
 
-    def _start(
-        self, task: Task, ledger: Ledger, environ: Mapping[str, str], control: int, events: Path, *, alone: bool
-    ) -> process.Tree:
-        hold_limit_s = 0.0 if alone else task.job.max_time_s
+    def _start(self, run: RunContext, control: int, *, probe: bool) -> process.Tree:
+        task, log = self.task, run.ledger.log
+        alone = probe or len(self.wave.tasks) == 1
         assignment = Assignment(
             task=task,
-            events=str(events),
-            data=self.found.data.folder if self.found.data else None,
+            events=str(log(task, "events.jsonl")),
+            data=self.wave.data.folder if self.wave.data else None,
             control_fd=control,
-            hold_limit_s=hold_limit_s,
-            probe=self.found.probe,
+            hold_limit_s=0.0 if alone else task.job.max_time_s,
+            probe=probe,
         )
-        file = ledger.log(task, "task.json")
+        file = log(task, "task.json")
         program = "benchsuite.worker" if task.ranks == 1 else "benchsuite.worker.group"
         try:
             write_new(file, to_json(assignment, indent=2))
             return process.start(
                 [*self.tenant.prefix, *python(), "-m", program, str(file)],
-                environ={**self.tenant.environ, **child_environ(task, environ)},
+                environ={**self.tenant.environ, **child_environ(task, run.environ), **self.wave.environ},
                 mark=f"{os.getpid()}.{slug(task.id)}.{self.attempt}.{time.monotonic_ns()}",
-                out=ledger.log(task, "out"),
+                out=log(task, "out"),
                 err=self.err,
                 pass_fds=(control,),
             )
-        except (OSError, ValueError) as error:  # ValueError: what this locale cannot hand to a child
+        except (OSError, ValueError) as error:
             os.close(self._say_fd)
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise OutputError(f"{file}: cannot start a task: {why}") from None
 
-    def look(self) -> int | None:
-        """Take in new events; the exit code once the worker is gone and all it said is read."""
-        exit_code = self.tree.poll()
-        self._watch.look()
-        return exit_code
-
     @property
-    def seen(self) -> Seen:
-        """What its processes have told so far."""
-        return self._watch.seen
+    def seen(self) -> TaskEvents:
+        """What its processes have reported so far."""
+        return self._events.seen
 
-    def behind(self) -> str | None:
-        """Which ranks of a group have not come as far as the others; None where none is behind, or it is no group."""
-        return self._watch.behind()
+    def step(self) -> bool:
+        """Read new events and end the worker if it is time; True once it is gone or given up. Never waits for it."""
+        over = self._supervision.step(self._why_end)
+        self._events.read()
+        return over
+
+    def _why_end(self) -> Ended | None:
+        if self._asked_to_stop():
+            return "interrupted"
+        if time.monotonic() <= self.deadline_s:
+            return None
+        if self.seen.measured and not self.stop_said:
+            self.say_stop()
+            self.deadline_s += LAST_WORDS_S
+            return None
+        self._behind = self._events.behind()
+        return "timed_out"
 
     def say_go(self) -> None:
         """Let a ready worker begin."""
@@ -135,23 +137,26 @@ class Child:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._say_fd, word)
 
-    def end(self) -> None:
-        """End what is left of the tree and of its group."""
-        self.tree.kill(limit_s=0.2 if self.stuck else KILL_LIMIT_S)
+    def finish(self) -> Exit:
+        """End what is left of the tree and of its group, and read the last events; how the worker went."""
+        exit = self._supervision.finish()
         self.tenant.kill()
+        self._events.read()
+        self.exit = replace(exit, behind=self._behind)
+        return self.exit
 
     def close(self) -> None:
-        """End what is left, release the pipe and give back the share of the machine."""
+        """End what is left and release the pipe. May be called twice."""
         if self._closed:
             return
         self._closed = True
-        self.end()
-        self.tenant.close()
+        if self.exit is None:
+            self.finish()
         os.close(self._say_fd)
 
 
 def _own_path() -> list[str]:
-    """Where a child finds this package, if it is run from a checkout without being installed."""
+    """The folder in which a child finds this package, if the package runs from a checkout and is not installed."""
     try:
         metadata.version("benchsuite")
     except metadata.PackageNotFoundError:
@@ -160,12 +165,15 @@ def _own_path() -> list[str]:
 
 
 def python() -> list[str]:
-    """This Python, which `-m` does not have look in the current folder: a checkout there would run under our name."""
+    """This interpreter, with `-P` if it knows that option.
+
+    `-P` keeps the current folder off `sys.path`, so that a `benchsuite/` there cannot shadow this package.
+    """
     return [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
 
 
 def child_environ(task: Task, environ: Mapping[str, str]) -> dict[str, str]:
-    """The parent's environment with exactly the recorded variables of the task in place of today's."""
+    """The parent's environment, with the recorded variables of the task in place of today's."""
     today = recorded_environ(environ)
     kept = {k: v for k, v in environ.items() if k not in today and k not in RENDEZVOUS}
     wanted = {**kept, "PYTHONUNBUFFERED": "1", **task.environ}

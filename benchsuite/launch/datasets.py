@@ -2,55 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from benchsuite.data import DataError, cache, descriptor, store
 from benchsuite.describe.tasks import DataFolder, Task
-from benchsuite.records import DataUsed
+from benchsuite.launch.context import DataProvided, RunContext, WaveContext, WaveError
+from benchsuite.records import Failure
 
 
-@dataclass(frozen=True)
-class Given:
-    """What the worker is told of its data set, and what the result keeps of it."""
-
-    folder: DataFolder
-    used: DataUsed
-
-
-def give(task: Task, asked_to_stop: Callable[[], bool]) -> Given | None:
-    """The data set of a wave's tasks; None where the job names none. `asked_to_stop` ends the filling of the cache.
+@contextmanager
+def data_set(run: RunContext, wave: WaveContext) -> Iterator[WaveContext]:
+    """Provide the data set that the wave's job names, if it names one.
 
     Raises:
-        DataError: it is missing, incomplete or damaged, says which command brings it; or it cannot be read.
+        WaveError: see `provide`.
+    """
+    yield replace(wave, data=provide(wave.tasks[0], run.asked_to_stop))
+
+
+def provide(task: Task, asked_to_stop: Callable[[], bool]) -> DataProvided | None:
+    """The data set of a task; None if its job names none. The page cache is emptied or filled as the job asks.
+
+    Args:
+        asked_to_stop: ends the filling of the page cache.
+
+    Raises:
+        WaveError: the data set is missing, incomplete or damaged, or cannot be read; the message names the remedy.
     """
     name = task.job.data
     if name is None:
         return None
-    found = store.find(Path(task.data_root) if task.data_root else None, name)
     asked = task.job.page_cache
     try:
+        found = store.find(Path(task.data_root) if task.data_root else None, name)
         paths = store.paths(found)
         if asked == "cold":
             cache.drop(paths)
         elif asked == "warm":
             cache.fill(paths, asked_to_stop)
         cached = cache.held(paths)
+    except DataError as error:
+        raise WaveError(Failure(kind="data", message=str(error))) from None
     except (OSError, ValueError) as error:
-        raise DataError(f"data set '{name}' cannot be read: {error}") from None
-    return Given(folder_of(found), msgspec.structs.replace(store.used(found), page_cache=asked, cached=cached))
+        raise WaveError(Failure(kind="data", message=f"data set '{name}' cannot be read: {error}")) from None
+    return DataProvided(folder_of(found), msgspec.structs.replace(store.used(found), page_cache=asked, cached=cached))
 
 
 def folder_of(found: store.Prepared) -> DataFolder:
-    """A data set as a worker is told of it."""
+    """What a worker must know of a data set."""
     return DataFolder(name=found.name, path=found.path, reader=found.reader, layout=found.layout)
 
 
 def not_ready(tasks: Sequence[Task]) -> list[str]:
-    """A line for each data set that tasks need and that is not ready, with the command that brings it."""
+    """A line for each data set that tasks need and that is not ready, with the command that prepares it."""
     lines = []
     wanted: dict[tuple[str, str | None], list[str]] = {}
     for task in tasks:

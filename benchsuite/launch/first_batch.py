@@ -1,9 +1,9 @@
-"""Groups whose ranks could not fill a batch are refused before anything starts."""
+"""Refuse groups whose ranks cannot fill a batch, before anything starts."""
 
 from __future__ import annotations
 
 import os
-import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,24 +15,26 @@ from benchsuite.describe.plan import NO_GPU
 from benchsuite.describe.tasks import DataFolder, Task
 from benchsuite.errors import ProfileError, UsageError
 from benchsuite.events import Assignment
-from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.launch import process
 from benchsuite.launch.batchsize import asks
 from benchsuite.launch.child import child_environ, python
 from benchsuite.launch.datasets import folder_of
+from benchsuite.launch.supervise import bounded, supervise
 from benchsuite.schema import to_json
 
 LIMIT_S = 300
 
 
 def check_filled(tasks: Sequence[Task], environ: Mapping[str, str], asked_to_stop: Callable[[], bool]) -> None:
-    """Have the largest group of each job that reads a data set make a batch; what breaks otherwise is left to the task.
+    """Let the largest group of each job that reads a data set make a batch.
+
+    Any other failure is left to the task itself.
 
     Args:
-        asked_to_stop: looked at while a batch is made; where it says so, nothing more is found out.
+        asked_to_stop: ends the check early, as if each batch could be filled.
 
     Raises:
-        UsageError: a rank cannot.
+        UsageError: a rank cannot fill a batch.
     """
     largest: dict[str, Task] = {}
     for task in tasks:
@@ -52,7 +54,7 @@ def _folder(task: Task) -> DataFolder | None:
     try:
         return folder_of(store.find(Path(task.data_root) if task.data_root else None, task.job.data))
     except (DataError, ProfileError):
-        return None  # said elsewhere
+        return None  # `datasets.not_ready` reports it
 
 
 def _problem(
@@ -68,35 +70,18 @@ def _problem(
         return None
 
 
-def answer(words: Sequence[str], told: bytes, env: Mapping[str, str], asked_to_stop: Callable[[], bool]) -> bytes:
-    """What a command prints, told this on its standard input; nothing of one that fails, takes over `LIMIT_S`, or is
-    asked to stop meanwhile. None of its processes is left.
+def answer(words: Sequence[str], given: bytes, env: Mapping[str, str], asked_to_stop: Callable[[], bool]) -> bytes:
+    """The standard output of a command that reads `given` on its standard input; none of its processes is left.
+
+    Empty if the command fails, takes over `LIMIT_S`, or is stopped.
 
     Raises:
         OSError, ValueError: it cannot be started.
     """
     mark = f"{os.getpid()}.fill.{time.monotonic_ns()}"
-    child = subprocess.Popen(
-        words,
-        env={**env, process.MARK: mark},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    tree = process.Tree(child, started_ticks(child.pid), mark)
-    deadline_s, given = time.monotonic() + LIMIT_S, told
-    try:
-        while not asked_to_stop() and time.monotonic() < deadline_s:
-            try:
-                printed, _ = child.communicate(given, timeout=0.1)
-            except subprocess.TimeoutExpired:
-                given = b""  # it has it all, or is still taking it
-                continue
-            return printed if child.returncode == 0 else b""
-        return b""
-    finally:
-        tree.kill()
-        for pipe in (child.stdin, child.stdout):
-            if pipe:
-                pipe.close()
+    with tempfile.TemporaryDirectory(prefix="benchsuite-") as folder:
+        read, printed = Path(folder, "in"), Path(folder, "out")
+        read.write_bytes(given)
+        tree = process.start(words, environ=env, mark=mark, out=printed, err=Path(os.devnull), given=read)
+        exit = supervise(tree, bounded(time.monotonic() + LIMIT_S, asked_to_stop))
+        return printed.read_bytes() if exit.code == 0 and exit.ended == "exited" else b""

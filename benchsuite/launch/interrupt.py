@@ -1,9 +1,8 @@
-"""Signals that ask for the end become a flag: the loop that sees it ends all trees and keeps what is finished."""
+"""Turn the signals that ask for the end into a flag, which the run reads to end its trees and keep what is finished."""
 
 from __future__ import annotations
 
 import signal
-import time
 from types import FrameType, TracebackType
 
 from benchsuite.errors import Interrupted
@@ -12,16 +11,15 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupt:
-    """While entered, SIGINT, SIGTERM and SIGHUP are noted instead of obeyed; `asked_s` is when (CLOCK_MONOTONIC)."""
+    """While entered, SIGINT, SIGTERM and SIGHUP are noted instead of obeyed; `signum` is the first that came."""
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        self.asked_s: float | None = None
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Interrupt:
         for signum in _SIGNALS:
-            # A shell's `nohup` or a background job ignores a signal on purpose: leave that as it is.
+            # `nohup` and background jobs of a shell ignore a signal on purpose: that stays as it is.
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._before[signum] = signal.signal(signum, self._note)
         return self
@@ -32,13 +30,17 @@ class Interrupt:
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         if self.signum is None:
-            self.signum, self.asked_s = signum, time.monotonic()
+            self.signum = signum
 
     def asked(self) -> bool:
         """Has the end been asked for?"""
         return self.signum is not None
 
     def check(self) -> None:
-        """Raises Interrupted if the end has been asked for."""
+        """Stop here if the end has been asked for.
+
+        Raises:
+            Interrupted: it has.
+        """
         if self.signum is not None:
             raise Interrupted(self.signum)

@@ -1,4 +1,4 @@
-"""What a run writes of its tasks: a line at each start and end, and exactly one result."""
+"""What a run writes about its tasks: a line at each start and end, and exactly one result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from benchsuite.rundir import Attempt, RunDir, write_result
 
 
 class Ledger:
-    """Keeps the books of one invocation. `attempts`: the number of a task's attempt, 1 unless the run is resumed."""
+    """Writes the attempts and results of one invocation.
+
+    Args:
+        attempts: the number of this attempt at a task, by task id; 1 for a task that is not in it.
+    """
 
     def __init__(self, rundir: RunDir, attempts: Mapping[str, int] | None = None) -> None:
         self.rundir = rundir
@@ -34,7 +38,7 @@ class Ledger:
         return self.rundir.log(task, self.attempt(task), what)
 
     def began(self, event: str, task: Task, tree: Tree) -> None:
-        """Note a started process: with pid, boot and start it is known again, and so is this one, its parent.
+        """Note a started process and this one, its parent; pid, boot and start time identify both later.
 
         Raises:
             OSError: the line cannot be written.
@@ -56,7 +60,12 @@ class Ledger:
         )
 
     def keep(self, result: Result) -> tuple[Path | None, str | None]:
-        """Write a result and note the end; where it lies, or why it is lost, which the report counts as a failure."""
+        """Write a result and note the end of its task.
+
+        Returns:
+            The file, and why something could not be written. Without a file the result is lost, which the report
+            counts as a failure.
+        """
         path, problem = None, None
         try:
             path = write_result(self.rundir.path, result, _now())

@@ -1,4 +1,4 @@
-"""One run in a folder at a time: a file lock that dies with its holder, and who the holder is."""
+"""One run in a folder at a time: a file lock that ends with its holder, and who the holder is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchsuite.schema import Record
 
 
 class Holder(Record, frozen=True, kw_only=True):
-    """The process that runs in a folder: boot, pid and start in clock ticks since boot identify it."""
+    """The process that runs in a folder, identified by boot, pid and start time (`ticks`: clock ticks since boot)."""
 
     host: str
     boot_id: str
@@ -30,7 +30,7 @@ class Holder(Record, frozen=True, kw_only=True):
     ticks: int | None
 
     def process(self) -> psutil.Process | None:
-        """The living process, if it is on this host and still the same one."""
+        """The process, if it is alive, on this host and still the same one."""
         if self.boot_id != boot_id() or self.ticks is None or started_ticks(self.pid) != self.ticks:
             return None
         with contextlib.suppress(psutil.Error):
@@ -66,10 +66,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def holder(folder: Path) -> Holder | None:
-    """Who runs in a folder; None where nobody does.
+    """Who runs in a folder; None if nobody does.
 
     Raises:
-        ResultError: the lock cannot be looked at.
+        ResultError: the lock cannot be read.
     """
     try:
         fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
@@ -84,7 +84,7 @@ def holder(folder: Path) -> Holder | None:
 
 
 def _take(fd: int, kind: int = fcntl.LOCK_EX, tries: int = 1) -> bool:
-    """Take the lock; more tries outlast a reader, which holds it for an instant."""
+    """Take the lock; several tries outlast a reader, which holds it for an instant. False if another holds it."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except OSError as error:
@@ -94,7 +94,7 @@ def _take(fd: int, kind: int = fcntl.LOCK_EX, tries: int = 1) -> bool:
                 return _take(fd, kind, tries - 1)
             return False
         if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            return True  # a file system without locks: the check for an empty folder is all there is
+            return True  # a file system without locks: only the check for an empty folder protects a run
         raise
     return True
 

@@ -1,4 +1,4 @@
-"""Processes that left session, parent and environment behind: the kernel gives them to us, and we end them."""
+"""End processes that left their session, parent and environment behind, after the kernel made them our children."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 def adopted() -> Iterator[Callable[[], list[str]]]:
     """While entered, orphans among our descendants become our children instead of init's.
 
-    The function that it gives ends those that were not there before, a line for each; call it only where no task and
-    no other child of ours is running.
+    The function that it yields kills the children that were not there before, and returns a line for each. Call it
+    only while no task and no other child of ours runs.
     """
     before = {p.pid for p in psutil.Process().children()}
     _adopt(1)
@@ -33,7 +33,7 @@ def _adopt(on: int) -> None:
 
 
 def _end(before: set[int]) -> list[str]:
-    told = []
+    lines = []
     for child in psutil.Process().children():
         if child.pid in before:
             continue
@@ -41,7 +41,7 @@ def _end(before: set[int]) -> list[str]:
             if child.status() != psutil.STATUS_ZOMBIE:
                 for process in [*child.children(recursive=True), child]:
                     process.kill()
-                told.append(f"process {child.pid} ({child.name()}) had left its task and has been killed")
+                lines.append(f"process {child.pid} ({child.name()}) had left its task and has been killed")
         with contextlib.suppress(psutil.Error):
             child.wait(2.0)
-    return told
+    return lines

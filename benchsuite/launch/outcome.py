@@ -1,4 +1,4 @@
-"""What became of a task: from exit code and events to its status, error and result."""
+"""From a worker's exit and events to the status, error and result of its task."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from benchsuite.describe.tasks import Task
 from benchsuite.events import Ready
 from benchsuite.host.machine import facts_sha256
 from benchsuite.isolation import enter
 from benchsuite.launch import process
-from benchsuite.launch.child import Child, Ended
-from benchsuite.launch.worker_events import Seen, Told
+from benchsuite.launch.child import Child
+from benchsuite.launch.supervise import Exit
+from benchsuite.launch.worker_events import ProcessEvents, TaskEvents, names_signal
 from benchsuite.measurement import Clock, read_clock
 from benchsuite.records import (
-    BatchSearch,
     Code,
     DataUsed,
     Failure,
@@ -37,7 +39,7 @@ from benchsuite.telemetry import Telemetry
 
 @dataclass(frozen=True)
 class Setting:
-    """What all results of a run share."""
+    """What all results of a run share; `queued_s` is when the run began, on CLOCK_MONOTONIC."""
 
     machine: Machine
     facts_sha256: str
@@ -45,45 +47,21 @@ class Setting:
     queued_s: float
 
 
-@dataclass(frozen=True)
-class Known:
-    """What is known of a task beside its status: all of it only of one that ran to an end that was seen."""
-
-    seen: Seen
-    exit_code: int | None = None
-    tenant: Tenant | None = None
-    telemetry: Telemetry | None = None
-    data: DataUsed | None = None
-    batch_search: BatchSearch | None = None
-
-
-@dataclass(frozen=True)
-class Exit:
-    """How a worker went: exit code (negative for a signal), why it was ended if it was, when that was asked for, which
-    ranks of a group were behind then, and whether SIGKILL could not end it."""
-
-    code: int | None
-    ended: Ended = "exited"
-    asked_s: float | None = None
-    behind: str | None = None
-    stuck: bool = False
-
-
 def classify(
-    seen: Seen, exit: Exit, timeout_s: float, printed: str, tenant: Tenant | None = None
+    seen: TaskEvents, exit: Exit, timeout_s: float, printed: str, tenant: Tenant | None = None
 ) -> tuple[Status, Failure | None]:
-    """The status, and why it is not ok.
+    """The status of a task, and the failure if the status is not ok.
 
     Args:
         printed: the last lines of the worker's stderr.
-        tenant: what the kernel counted: how often it killed in the task's group for want of memory.
+        tenant: what the kernel counted: how many processes of the task's group it killed for want of memory.
     """
     done = f"{len(seen.slices)} slices were finished"
     if exit.stuck:
         done = f"{done}; SIGKILL does not end it: it is stuck in the kernel, and may still use its GPU and processors"
     raised = seen.raised
     if raised and exit.ended == "interrupted" and exit.asked_s is not None and raised.at_s > exit.asked_s:
-        raised = None  # what a model makes of SIGTERM is no fault of its own
+        raised = None  # the model's reaction to SIGTERM is not a failure of the model
     if seen.end and exit.code == 0:
         return "ok", None
     if tenant and tenant.oom_kills and exit.ended == "exited":
@@ -97,15 +75,15 @@ def classify(
             traceback=printed,
         )
     if raised:
-        status: Status = "oom" if raised.oom else "killed" if raised.kind.startswith("SIG") else "failed"
+        status: Status = "oom" if raised.oom else "killed" if names_signal(raised) else "failed"
         return status, Failure(kind=raised.kind, message=raised.message, traceback=raised.traceback)
     if exit.ended == "interrupted":
         return "interrupted", Failure(kind="interrupted", message=f"stopped by the user; {done}")
     return _exited(seen, exit.code, done, printed)
 
 
-def _exited(seen: Seen, code: int | None, done: str, printed: str) -> tuple[Status, Failure]:
-    """Of a worker that went by itself without a word."""
+def _exited(seen: TaskEvents, code: int | None, done: str, printed: str) -> tuple[Status, Failure]:
+    """The failure of a worker that exited by itself and reported no error."""
     name = process.signal_name(code) if code is not None else None
     if name:
         return "killed", Failure(kind=name, message=f"the process was killed by {name}; {done}", traceback=printed)
@@ -119,39 +97,50 @@ def _exited(seen: Seen, code: int | None, done: str, printed: str) -> tuple[Stat
     )
 
 
-def finished(child: Child, exit: Exit, setting: Setting, telemetry: Telemetry) -> Result:
-    """The result of a worker that is gone, its share of the machine not yet given back."""
-    seen, task = child.seen, child.task
-    tenant = child.tenant.described()
+def judged(child: Child) -> tuple[Status, Failure | None]:
+    """The status and failure of a worker that is finished; its tenant is not yet closed."""
+    assert child.exit
     printed = process.last_lines(child.err)
-    status, error = classify(seen, exit, task.job.timeout_s, printed, tenant)
-    timeline = Timeline(
-        clock=read_clock(),
-        queued_s=setting.queued_s,
-        started_s=child.started_s,
-        ready_s=seen.ready.at_s if seen.ready else None,
-        go_s=child.go_s,
-        ended_s=time.monotonic(),
+    return classify(child.seen, child.exit, child.task.job.timeout_s, printed, child.tenant.described())
+
+
+def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
+    """The result of a worker that is finished; its tenant is not yet closed."""
+    assert child.exit
+    seen, data = child.seen, child.wave.data
+    status, error = judged(child)
+    ended_s, clock = time.monotonic(), read_clock()
+    result = _result(child.task, child.attempt, setting, status, error, seen, clock)
+    return msgspec.structs.replace(
+        result,
+        tenant=child.tenant.described(),
+        data=data.used if data else result.data,
+        batch_search=child.wave.batch_search,
+        timeline=Timeline(
+            clock=clock,
+            queued_s=setting.queued_s,
+            started_s=child.started_s,
+            ready_s=seen.ready.at_s if seen.ready else None,
+            go_s=child.go_s,
+            ended_s=ended_s,
+        ),
+        telemetry=telemetry,
+        telemetry_reason=None,
+        exit_code=child.exit.code if child.exit.ended == "exited" else None,
     )
-    found = child.found
-    data = found.data.used if found.data else None
-    known = Known(seen, exit.code if exit.ended == "exited" else None, tenant, telemetry, data, found.batch_search)
-    return _result(task, child.attempt, status, error, setting, timeline, known)
 
 
-def not_started(task: Task, attempt: int, status: Status, error: Failure, setting: Setting) -> Result:
-    """The result of a task that was skipped, or whose preparation failed."""
-    return _result(
-        task, attempt, status, error, setting, Timeline(clock=read_clock(), queued_s=setting.queued_s), Known(Seen())
-    )
+def not_started(task: Task, attempt: int, setting: Setting, status: Status, error: Failure) -> Result:
+    """The result of a task that was skipped, or whose wave could not start."""
+    return _result(task, attempt, setting, status, error, TaskEvents(), read_clock())
 
 
-def orphaned(task: Task, attempt: int, seen: Seen, run: Run, start: Attempt | None) -> Result:
+def orphaned(task: Task, attempt: int, seen: TaskEvents, run: Run, start: Attempt | None) -> Result:
     """The result of a task whose run was killed before it could write one: interrupted, with the slices it finished.
 
     Args:
-        run: of the invocation that was killed: its machine and code are the task's.
-        start: the line that noted its start; without one the clock that its slices count on is not known.
+        run: the record of the killed invocation: its machine and code are the task's.
+        start: the line that noted the task's start; without it the clock of its slices is unknown.
     """
     began_s = start.monotonic_s if start and start.monotonic_s is not None else None
     setting = Setting(run.machine, facts_sha256(run.machine), run.code, began_s or 0.0)
@@ -164,21 +153,30 @@ def orphaned(task: Task, attempt: int, seen: Seen, run: Run, start: Attempt | No
         monotonic_s=setting.queued_s,
     )
     ready_s = seen.ready.at_s if seen.ready else None
-    timeline = Timeline(clock=clock, queued_s=setting.queued_s, started_s=began_s, ready_s=ready_s)
-    tenant = Tenant(asked=task.job.tenant, reason="not known: the run was cut off")
-    return _result(task, attempt, "interrupted", error, setting, timeline, Known(seen, tenant=tenant))
+    return msgspec.structs.replace(
+        _result(task, attempt, setting, "interrupted", error, seen, clock),
+        tenant=Tenant(asked=task.job.tenant, reason="not known: the run was cut off"),
+        timeline=Timeline(clock=clock, queued_s=setting.queued_s, started_s=began_s, ready_s=ready_s),
+    )
 
 
 def _result(
     task: Task,
     attempt: int,
+    setting: Setting,
     status: Status,
     error: Failure | None,
-    setting: Setting,
-    timeline: Timeline,
-    known: Known,
+    seen: TaskEvents,
+    clock: Clock,
 ) -> Result:
-    seen, tenant = known.seen, known.tenant
+    """A result that holds what is known of any task; callers add what only the parent of a started worker knows.
+
+    Args:
+        attempt: the number of this attempt at the task, 1 for the first.
+        error: why the status is not ok.
+        seen: the events of its processes; empty if none was started.
+        clock: the clock of the parent, which is also that of a stream that names none.
+    """
     identity = Identity(
         host=setting.machine.host,
         profile=task.profile,
@@ -204,29 +202,26 @@ def _result(
         task=task,
         machine=machine,
         code=setting.code,
-        tenant=tenant or Tenant(asked=task.job.tenant, reason="the task was not started"),
-        data=known.data or _made(task, seen),
-        batch_search=known.batch_search,
+        tenant=Tenant(asked=task.job.tenant, reason="the task was not started"),
+        data=_made(task, seen),
         group=seen.ready.group if seen.ready else None,
-        timeline=timeline,
-        measurement=Measurement(streams=_streams(seen, timeline.clock)),
-        telemetry=known.telemetry,
-        telemetry_reason=None if known.telemetry else "the task was not watched to its end",
-        exit_code=known.exit_code,
+        timeline=Timeline(clock=clock, queued_s=setting.queued_s),
+        measurement=Measurement(streams=_streams(seen, clock)),
+        telemetry_reason="the task was not watched to its end",
     )
 
 
-def _made(task: Task, seen: Seen) -> DataUsed | None:
-    """Input made in memory. Of a data set that a killed run had found nothing is known any more."""
+def _made(task: Task, seen: TaskEvents) -> DataUsed | None:
+    """Input that the worker made in memory; None if the task reads a data set."""
     return DataUsed(name=seen.ready.data, real=False) if seen.ready and task.job.data is None else None
 
 
-def _streams(seen: Seen, clock: Clock) -> tuple[Stream, ...]:
-    """One for each rank that became ready; `clock` is that of the parent."""
+def _streams(seen: TaskEvents, clock: Clock) -> tuple[Stream, ...]:
+    """A stream for each process that became ready."""
     return tuple(_stream(told, told.ready, rank, clock) for rank, told in enumerate(seen.ranks) if told.ready)
 
 
-def _stream(told: Told, ready: Ready, rank: int, clock: Clock) -> Stream:
+def _stream(told: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Stream:
     notes = ready.notes
     if told.damaged:
         notes = (*notes, f"{told.damaged} damaged lines in the event file were passed over")
@@ -250,7 +245,7 @@ def _stream(told: Told, ready: Ready, rank: int, clock: Clock) -> Stream:
 
 
 def _joined(held: Sequence[Slice]) -> tuple[Slice, ...]:
-    """Hold as one slice: it counts for nothing, and must not make the result large."""
+    """All slices of hold as one: they count for nothing, and must not make the result large."""
     if not held:
         return ()
     whole = Slice(

@@ -1,4 +1,4 @@
-"""One supervised process tree: own session, output to files, ended whole. Only our own processes are ever signalled."""
+"""One process tree: a session of its own, output to files, ended whole. Only processes of the tree are signalled."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ import psutil
 
 from benchsuite.host.cgroupfs import started_ticks
 
-# Every process of a tree inherits this variable, so that one which left its session and its parent is still found.
+# Every process of a tree inherits this variable. It identifies even one that left its session and its parent.
 MARK = "BENCHSUITE_TREE"
-GRACE_S = 5.0
 KILL_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A started process with all that may descend from it; `ticks` since boot is when it began."""
+    """A started process and all that descend from it.
+
+    Attributes:
+        process: the root.
+        ticks: when the root began, in clock ticks since boot; None if it had ended before that could be read.
+        mark: the value of the variable `MARK` that all processes of the tree inherit.
+    """
 
     process: subprocess.Popen[bytes]
     ticks: int | None
@@ -38,7 +43,7 @@ class Tree:
         return self.process.poll()
 
     def members(self) -> list[psutil.Process]:
-        """All living processes of the tree, by descent, by session or by the mark that they inherited."""
+        """All living processes of the tree, found by descent, by session, or by the mark that they inherited."""
         found: dict[int, psutil.Process] = {}
         with contextlib.suppress(psutil.Error):
             if self.process.returncode is None:
@@ -58,7 +63,7 @@ class Tree:
             return False
 
     def _in_session(self, pid: int) -> bool:
-        """In the session that was made for the tree, by one that began no earlier: its number may be used again."""
+        """Is the process in the tree's session? One that began before the root is of an older session of that id."""
         began = started_ticks(pid)
         return os.getsid(pid) == self.pid and None not in (began, self.ticks) and (began or 0) >= (self.ticks or 0)
 
@@ -66,22 +71,17 @@ class Tree:
         """SIGTERM to the whole tree, without waiting."""
         _signal(self.members(), signal.SIGTERM)
 
-    def stop(self, grace_s: float = GRACE_S) -> None:
-        """SIGTERM to the whole tree, and SIGKILL to what is left after the grace; returns when nothing is left."""
-        self.terminate()
-        self._wait_empty(grace_s)
-        self.kill()
-
     def kill(self, limit_s: float = KILL_LIMIT_S) -> None:
-        """SIGKILL until nothing is left of the tree; bounded, since a process stuck in the kernel may outlive it."""
+        """SIGKILL until nothing is left of the tree. Bounded, since a process stuck in the kernel does not end."""
         deadline = time.monotonic() + limit_s
         while (left := self.members()) and time.monotonic() < deadline:
             _signal(left, signal.SIGKILL)
-            self._wait_empty(0.2)
+            self.wait_gone(0.2)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=1.0)
 
-    def _wait_empty(self, limit_s: float) -> None:
+    def wait_gone(self, limit_s: float) -> None:
+        """Wait until nothing is left of the tree, for at most this long."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             self.process.poll()
@@ -98,7 +98,7 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def _signal(processes: Sequence[psutil.Process], signum: int) -> None:
-    """Signal each process; psutil compares the start time first, so a reused pid is never hit."""
+    """Signal each process. psutil compares the start time first, so a reused pid is never signalled."""
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(signum)
@@ -111,18 +111,26 @@ def start(
     mark: str,
     out: Path,
     err: Path,
+    given: Path = Path(os.devnull),
     pass_fds: Sequence[int] = (),
 ) -> Tree:
-    """Start a command in a session of its own, its output appended to files byte for byte, nothing on its stdin.
+    """Start a command in a session of its own.
+
+    Args:
+        mark: see `Tree`.
+        out, err: the files to which its output is appended, byte for byte.
+        given: the file that it reads as its standard input.
+        pass_fds: the file descriptors that it inherits.
 
     Raises:
         OSError: the program cannot be started, or a file cannot be opened.
+        ValueError: the locale cannot encode a word of the command or of the environment.
     """
-    with out.open("ab") as stdout, err.open("ab") as stderr:
+    with given.open("rb") as stdin, out.open("ab") as stdout, err.open("ab") as stderr:
         process = subprocess.Popen(
             command,
             env={**environ, MARK: mark},
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             pass_fds=pass_fds,
@@ -132,7 +140,7 @@ def start(
 
 
 def last_lines(path: Path, count: int = 20, limit_bytes: int = 8192) -> str:
-    """The end of a log, undecodable bytes replaced; empty where there is none."""
+    """The last lines of a log, undecodable bytes replaced; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -144,7 +152,7 @@ def last_lines(path: Path, count: int = 20, limit_bytes: int = 8192) -> str:
 
 
 def signal_name(exit_code: int) -> str | None:
-    """ "SIGKILL" for -9; None for an exit code that is no signal."""
+    """ "SIGKILL" for -9; None for an exit code that stands for no signal."""
     if exit_code >= 0:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How a run goes, for people, on stderr: a live table on a terminal, one line a task elsewhere."""
+"""Show people on stderr how a run goes: by a live table on a terminal, by one line a task elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -23,15 +24,34 @@ from benchsuite.records import Result
 _STYLES = {"ok": "green", "skipped": "yellow", "interrupted": "yellow"}
 
 
-class Progress:
-    """An observer that shows. `verdict` puts an ok result into words, "no figure: ..." where it is too thin for one.
+class Verdict(Protocol):
+    """What a report will say about a result: in words, and whether it has a figure."""
 
-    `settled` are tasks of an earlier attempt at this run, whose outcome stands whatever happens now.
+    @property
+    def words(self) -> str: ...
+    @property
+    def has_figure(self) -> bool: ...
+
+
+class Progress:
+    """An observer that shows on a console how a run goes.
+
+    Args:
+        verdict: judges an ok result.
+        keep: called with each result.
+        settled: the statuses of tasks, by id, that an earlier invocation of the run settled: a new attempt at them
+            does not count.
+
+    Attributes:
+        counts: the number of tasks of each status.
+        problems: why results could not be written.
+        over: the number of results so far.
+        thin: the number of ok tasks without a figure.
     """
 
     def __init__(
         self,
-        verdict: Callable[[Result], str],
+        verdict: Callable[[Result], Verdict],
         keep: Callable[[Result], None] | None = None,
         settled: Mapping[str, str] | None = None,
         console: Console | None = None,
@@ -63,7 +83,7 @@ class Progress:
         self._print(escape(one_line(line)))
 
     def _print(self, text: str, style: str | None = None) -> None:
-        """A terminal that is gone must not end the run."""
+        """Print, or do nothing if the terminal is gone: the run must not end with it."""
         with contextlib.suppress(OSError):
             self._console.print(text, style=style)
 
@@ -88,15 +108,16 @@ class Progress:
 
     def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
         task, self.over = result.task, self.over + 1
-        told = self._verdict(result) if result.status == "ok" else (result.error.message if result.error else "")
+        verdict = self._verdict(result) if result.status == "ok" else None
+        words = verdict.words if verdict else result.error.message if result.error else ""
         if task.id not in self.settled:
             self.counts[result.status if path else "lost"] += 1
-            self.thin += told.startswith("no figure")
+            self.thin += verdict is not None and not verdict.has_figure
         if problem:
             self.problems.append(problem)
         style = _STYLES.get(result.status, "red")
         line = f"[{self.over}/{len(self.tasks)}] {task.cell} on {task.device}, repeat {task.repeat}"
-        first = one_line(told.strip().splitlines()[0]) if told.strip() else ""
+        first = one_line(words.strip().splitlines()[0]) if words.strip() else ""
         self._print(f"{escape(one_line(line))}: [{style}]{result.status}[/{style}] {escape(first)}")
         if problem:
             self._print(escape(one_line(problem)), style="red")
@@ -127,7 +148,7 @@ class Progress:
 def _rate(child: Child) -> float | None:
     if not child.seen.slices:
         return None
-    last = child.seen.slices[-1].slice  # of rank 0, as which the others are
+    last = child.seen.slices[-1].slice  # of rank 0; the others process as many items
     return child.task.ranks * last.items / last.elapsed_s if last.elapsed_s > 0 else None
 
 
@@ -142,7 +163,7 @@ def _state(child: Child) -> str:
 
 
 def left_s(child: Child, now_s: float) -> float | None:
-    """Seconds until a task's stop rule is met, at its present rate; None before it has begun."""
+    """Seconds until a task's stop rule is met at its present rate; None as long as that is unknown."""
     if child.go_s is None:
         return None
     job, gone = child.task.job, now_s - child.go_s

@@ -1,4 +1,4 @@
-"""Go on with a run that was ended: what stands, what is to be done again, and what a crash left behind."""
+"""Continue a run that ended early: which results stand, which waves are repeated, and what a crash left behind."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ import msgspec
 import psutil
 
 from benchsuite.describe.changes import changes
-from benchsuite.describe.plan import waves
 from benchsuite.describe.tasks import Job, Plan, Task
 from benchsuite.errors import OutputError, ProfileError, UsageError
 from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.host.machine import boot_id
 from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
-from benchsuite.launch.worker_events import Watch
+from benchsuite.launch.worker_events import EventFiles
 from benchsuite.records import Machine, Result, Run
 from benchsuite.rundir import Attempt, RunDir, results, write_result
 from benchsuite.schema import to_json
@@ -32,18 +31,24 @@ from benchsuite.writing import replace
 class Left:
     """What is left of a run.
 
-    `plan` is the one to go on with, `tasks` are those of the waves to repeat, `attempts` the number of each one's next
-    attempt, `settled` the statuses that stand, by task.
+    Attributes:
+        plan: the plan of the whole run, with its new repeats.
+        remaining: the waves to repeat.
+        attempts: the number of the next attempt at each of these tasks, by task id.
+        settled: the statuses that stand, by task id.
     """
 
     plan: Plan
-    tasks: tuple[Task, ...]
+    remaining: Plan
     attempts: Mapping[str, int]
     settled: Mapping[str, str]
 
 
 def left_of(rundir: RunDir, now: Plan, machine: Machine) -> Left:
-    """What a resume would do; nothing is changed.
+    """What a resume would do; it changes nothing.
+
+    Args:
+        now: the plan that the present command makes.
 
     Raises:
         ResultError: run.json or plan.json is missing or damaged.
@@ -59,24 +64,27 @@ def left_of(rundir: RunDir, now: Plan, machine: Machine) -> Left:
     for (task, attempt), (_, status) in kept.items():
         ends[task].setdefault(attempt, status)
     settled = {task: first for task, of in ends.items() if (first := _first(of))}
-    pending = [wave for wave in waves(plan.tasks) if any(task.id not in settled for task in wave)]
-    tasks = tuple(task for wave in pending for task in wave)
-    attempts = {task.id: max([*_started(rundir, task, lines), *ends[task.id], 0]) + 1 for task in tasks}
-    return Left(plan, tasks, attempts, settled)
+    pending = tuple(wave for wave in plan.waves if any(task.id not in settled for task in wave.tasks))
+    remaining = Plan(waves=pending)
+    attempts = {task.id: max([*_started(rundir, task, lines), *ends[task.id], 0]) + 1 for task in remaining.tasks}
+    return Left(plan, remaining, attempts, settled)
 
 
 def _started(rundir: RunDir, task: Task, lines: Iterable[Attempt]) -> list[int]:
-    """The attempts that a task was started in, by `logs/`, which may have been removed, and by what was noted."""
+    """The attempts in which a task was started, by `logs/` (which a user may have removed) and by `lines`."""
     noted = (line.attempt for line in lines if line.task == task.id and line.event == "start")
     return sorted({*rundir.started(task), *noted})
 
 
 def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan:
-    """The plan to go on with: as it was, with the new repeats of the present one.
+    """The plan to continue: the old one, with the new repeats of the present one.
+
+    Args:
+        at: the run's folder, for messages.
 
     Raises:
-        ProfileError: the profile, or the changes after `--`, are not those that the run was started with.
-        UsageError: another machine or other GPUs, or fewer repeats are asked for than are planned.
+        ProfileError: the profile, or the changes after `--`, differ from those that the run was started with.
+        UsageError: the machine or the GPUs differ, or fewer repeats are asked for than are planned.
     """
     changed = changes(_jobs(before), _jobs(now))
     if changed:
@@ -94,7 +102,7 @@ def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan
 
 
 def changes_since(run: Run, machine: Machine, code: object) -> list[str]:
-    """What of software and code is not as it was when the run was started: a reader of the score should know."""
+    """The software and code that changed since the run was started, a line each: a reader of the score should know."""
     found = []
     if run.code != code:
         found.append("benchsuite itself has changed")
@@ -115,12 +123,12 @@ def _jobs(plan: Plan) -> dict[str, Job]:
 
 
 def _first(ends: Mapping[int, str]) -> str | None:
-    """The status of the first attempt that was not interrupted: a failure can't be retried away."""
+    """The status of the first attempt that was not interrupted: a later attempt cannot replace a failure."""
     return next((ends[attempt] for attempt in sorted(ends) if ends[attempt] != "interrupted"), None)
 
 
 def _kept(rundir: RunDir, lines: Iterable[Attempt]) -> dict[tuple[str, int], tuple[str, str]]:
-    """Results whose end was not noted any more: (task, attempt) -> their file and status."""
+    """Results whose end was not noted: (task, attempt) -> file name and status."""
     ended = {(line.task, line.attempt) for line in lines if line.event == "end"}
     if all((line.task, line.attempt) in ended for line in lines if line.event == "start"):
         return {}
@@ -134,9 +142,12 @@ def _kept(rundir: RunDir, lines: Iterable[Attempt]) -> dict[tuple[str, int], tup
 
 
 def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
-    """Note that the run goes on, with its new plan, and give every start without an end its end; what was done.
+    """Note that the run continues, with its new plan, and give every start without an end its end.
 
-    The end is that of the result that is there, else an interrupted one made of the events that were written.
+    The end is that of the result that was written, else an interrupted result made of the events.
+
+    Returns:
+        What was done, a line each.
 
     Raises:
         OutputError: the folder cannot be written.
@@ -157,7 +168,7 @@ def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:
     lines = rundir.attempts()
     ended = {(line.task, line.attempt) for line in lines if line.event == "end"}
     open_lines = [line for line in lines if line.event != "end" and (line.task, line.attempt) not in ended]
-    swept = [told for line in open_lines for told in _end_leftovers(line)]
+    swept = [words for line in open_lines for words in _end_leftovers(line)]
     starts = {(line.task, line.attempt): line for line in open_lines if line.event == "start"}
     kept = _kept(rundir, lines)
     for task in plan.tasks:
@@ -166,9 +177,9 @@ def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:
                 continue
             name, status = kept.get((task.id, attempt), (None, "interrupted"))
             if name is None:
-                watch = Watch(rundir.log(task, attempt, "events.jsonl"), task.ranks)
-                watch.look()
-                seen = watch.seen
+                events = EventFiles(rundir.log(task, attempt, "events.jsonl"), task.ranks)
+                events.read()
+                seen = events.seen
                 result = orphaned(task, attempt, seen, run, starts.get((task.id, attempt)))
                 name = write_result(rundir.path, result, datetime.now(timezone.utc)).name
                 swept.append(f"{task.id}: attempt {attempt} was cut off; {len(seen.slices)} slices are kept")
@@ -178,9 +189,9 @@ def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:
 
 
 def _end_leftovers(start: Attempt) -> list[str]:
-    """Kill what still runs of a dead run's task: the recorded process, and whatever inherited its mark.
+    """Kill what still runs of a dead run's task: the recorded process, and all that inherited its mark.
 
-    A run that is alive keeps its own: the folder may be a copy of one in progress.
+    Nothing is killed if the run is alive: the folder may be a copy of one in progress.
     """
     parent_lives = start.parent_pid and started_ticks(start.parent_pid) == start.parent_ticks
     if start.boot_id != boot_id() or not start.mark or parent_lives:

@@ -1,4 +1,4 @@
-"""One task alone: run in a folder of its own or a scratch one, its result handed back."""
+"""Run one task alone, in a folder that is kept or a temporary one, and return its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchsuite.describe.tasks import Task
 from benchsuite.errors import Interrupted, OutputError
 from benchsuite.files import look
 from benchsuite.isolation.fencing import Isolation
-from benchsuite.launch.progress import Progress
+from benchsuite.launch.progress import Progress, Verdict
 from benchsuite.launch.session import Invocation, execute
 from benchsuite.records import Machine, ProfileUsed, Result
 from benchsuite.rundir import write_result
@@ -29,18 +29,19 @@ def run_single(
     profile: ProfileUsed,
     machine: Machine,
     environ: Mapping[str, str],
-    verdict: Callable[[Result], str],
+    verdict: Callable[[Result], Verdict],
     folder: Path | None = None,
     like: Result | None = None,
 ) -> tuple[Result, int]:
-    """Run one task; its result, and the exit status that it means.
+    """Run one task. Its result, and the exit status of the command.
 
     Args:
-        folder: a new run folder that is kept; a scratch one where None.
-        like: a result whose isolation and share of the machine are to be had again.
+        verdict: see `Progress`.
+        folder: a new run folder that is kept; a temporary one if None.
+        like: a result whose isolation and share of the machine are used again.
 
     Raises:
-        OutputError: the folder cannot be written, or the result could not be kept there.
+        OutputError: the folder cannot be written, or the result could not be written there.
         Interrupted: a signal asked for the end before there was a result.
     """
     results: list[Result] = []
@@ -81,7 +82,7 @@ def keep(result: Result, path: Path) -> Path:
     """Write a result to exactly this file, or into this folder under its usual name.
 
     Raises:
-        OutputError: it cannot be written, or the file has come to exist meanwhile.
+        OutputError: it cannot be written, or the file exists by now.
     """
     try:
         if path.suffix == ".json":

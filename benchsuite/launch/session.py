@@ -1,4 +1,4 @@
-"""One invocation: its folder with what was asked for and planned, then its tasks, or those that an earlier one left."""
+"""One invocation: it writes the run folder and runs all tasks, or those that an earlier invocation left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Protocol
 
 from benchsuite import manifest
-from benchsuite.describe.plan import waves
 from benchsuite.describe.tasks import Plan, Task
 from benchsuite.errors import OutputError, UsageError
 from benchsuite.files import look
@@ -31,12 +30,18 @@ from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
 
 
 class Showing(Observer, AbstractContextManager["Showing"], Protocol):
-    """An observer that is entered while a run is on."""
+    """An observer that is entered while tasks run."""
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """Where a run takes place and how it was asked for. `share`: that of an earlier task, to be had again."""
+    """Where a run takes place and how it was asked for.
+
+    Attributes:
+        environ: the environment that workers and commands inherit.
+        command: the command line.
+        share: the share of an earlier task; if given, tasks get no more than it.
+    """
 
     machine: Machine
     environ: Mapping[str, str]
@@ -63,29 +68,32 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         machines=(how.machine,),
         code=setting.code,
     )
-    with Interrupt() as interrupt, _means(plan.tasks, setting, how) as means:
+    with Interrupt() as interrupt, _means(plan, setting, how) as means:
         check_filled(plan.tasks, how.environ, interrupt.asked)
         interrupt.check()
         make_folder(out)
         if not (out / LOCK).exists():
-            check_empty(out)  # what is no run's folder is left as it is, without even a lock
+            check_empty(out)  # a folder that is not a run's gets no lock
         with locked(out):
             interrupt.check()
             rundir = RunDir.create(out, run, plan)
             with observer:
                 _tell(observer, means, how, plan.tasks)
                 with _sealed(rundir, observer):
-                    Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.tasks)
+                    Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.waves)
     return rundir
 
 
 def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invocation) -> RunDir:
-    """Go on with the run in a folder, by the rules of `left_of`; `observer` is made once it is known what is left.
+    """Continue the run in a folder, by the rules of `left_of`.
+
+    Args:
+        observer: makes the observer from what is left of the run.
 
     Raises:
         OutputError: the folder is in use or cannot be written.
-        ResultError, ProfileError, UsageError: there is no such run, or it is not the one that is asked for; or
-            isolation is required and not possible. Nothing was changed.
+        ResultError, ProfileError, UsageError: there is no such run, or it differs from what is asked for, or
+            isolation is required and not possible; nothing was changed.
         Interrupted: a signal asked for the end.
     """
     setting = _setting(how.machine)
@@ -94,8 +102,8 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
     with Interrupt() as interrupt, locked(out):
         rundir = RunDir(out)
         left = left_of(rundir, plan, how.machine)
-        check_filled(left.tasks, how.environ, interrupt.asked)
-        with _means(left.tasks, setting, how) as means:
+        check_filled(left.remaining.tasks, how.environ, interrupt.asked)
+        with _means(left.remaining, setting, how) as means:
             interrupt.check()
             changed = changes_since(rundir.run(), how.machine, setting.code)
             unsealed = [f"since the run ended, {line}" for line in _unseal(out)]
@@ -103,16 +111,16 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
             with observer(left) as watching:
                 for line in (*unsealed, *swept, *(f"since the run was started: {line}" for line in changed)):
                     watching.say(line)
-                _tell(watching, means, how, left.tasks)
+                _tell(watching, means, how, left.remaining.tasks)
                 ledger = Ledger(rundir, left.attempts)
                 with _sealed(rundir, watching):
-                    Runner(ledger, means, how.environ, watching, interrupt).run(left.tasks)
+                    Runner(ledger, means, how.environ, watching, interrupt).run(left.remaining.waves)
     return rundir
 
 
 @contextmanager
 def _sealed(rundir: RunDir, observer: Observer) -> Iterator[None]:
-    """At the end, also of a run that a signal stops, its files are listed with their hashes for `benchsuite verify`."""
+    """At the end, even if a signal ends the run, write the manifest: its files with their hashes."""
     try:
         yield
     finally:
@@ -123,7 +131,7 @@ def _sealed(rundir: RunDir, observer: Observer) -> Iterator[None]:
 
 
 def _unseal(out: Path) -> Iterator[str]:
-    """A run that goes on has no manifest; what was changed since it was written.
+    """Remove the manifest of a run that continues; the changes since it was written, a line each.
 
     Raises:
         OutputError: it cannot be removed.
@@ -135,14 +143,14 @@ def _unseal(out: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _means(tasks: Sequence[Task], setting: Setting, how: Invocation) -> Iterator[Means]:
-    """Fences and monitor for these tasks, given back at the end."""
-    largest = max((len(wave) for wave in waves([t for t in tasks if t.skip is None])), default=1)
+def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[Means]:
+    """Fences and monitor for the tasks of a plan, released at the end."""
+    largest = max((sum(task.skip is None for task in wave.tasks) for wave in plan.waves), default=1) or 1
     fencing = Fencing.choose(how.isolation, require=how.require_isolation, largest=largest)
     try:
         if how.share:
             fencing.limit(how.share)
-        gpus = {gpu.uuid: gpu for task in tasks for gpu in task.gpus}
+        gpus = {gpu.uuid: gpu for task in plan.tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
             yield Means(setting, fencing, monitor)
     finally:
@@ -150,7 +158,7 @@ def _means(tasks: Sequence[Task], setting: Setting, how: Invocation) -> Iterator
 
 
 def _tell(observer: Observer, means: Means, how: Invocation, tasks: Sequence[Task]) -> None:
-    """What was swept up of dead runs, which data sets are missing, which fence or watch is weaker than was asked."""
+    """Show what was ended of dead runs, which data sets are missing, and which fence or counter is missing here."""
     lines = [*means.fencing.swept, *not_ready(tasks)]
     found = means.fencing.describe()
     if how.isolation in ("auto", "cgroup") and (not found.cpu.startswith("cpuset") or found.memory == "none"):
@@ -168,7 +176,7 @@ def _setting(machine: Machine) -> Setting:
 
 
 def data_root(given: str | None, environ: Mapping[str, str]) -> str | None:
-    """The folder of the data sets: as given, `$BENCHSUITE_DATA`, or `data` where it exists; None where nothing is.
+    """The folder of the data sets: as given, else `$BENCHSUITE_DATA`, else `data` if it exists, else None.
 
     Raises:
         UsageError: the folder that was asked for does not exist.

@@ -1,10 +1,11 @@
-"""What the monitor saw of a task, cut to its measured part: a summary for the result, the samples beside it."""
+"""What the monitor saw of a task: a summary of its measured part for the result, and all samples in a file."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import psutil
@@ -14,23 +15,31 @@ from benchsuite.host.digest import summarise, summarise_tenant
 from benchsuite.host.monitor import Monitor
 from benchsuite.host.series import write_series
 from benchsuite.launch.child import Child
+from benchsuite.launch.context import RunContext, WaveContext
 from benchsuite.rundir import RunDir, distinct_slug
 from benchsuite.telemetry import Telemetry
 
 
+@contextmanager
+def telemetry(run: RunContext, wave: WaveContext) -> Iterator[WaveContext]:
+    """Drop the samples of a wave at its end; `follow` and `summary` are for each of its tasks."""
+    yield wave
+    run.monitor.trim(time.monotonic())
+
+
 def follow(monitor: Monitor, child: Child) -> None:
-    """Watch a started task's processes: its group's members, else the worker and its descendants."""
+    """Watch a started task's processes: the members of its group, else the worker and its descendants."""
     tenant = child.tenant
     cpus = tenant.cpus or usable_cpus()
     if tenant.grouped:
         memory_bytes, cpu_s = tenant.memory_in_use_bytes, tenant.cpu_s
-        monitor.follow(key(child), tenant.pids, memory_bytes=memory_bytes, cpu_s=cpu_s, cpus=cpus)
+        monitor.follow(_key(child), tenant.pids, memory_bytes=memory_bytes, cpu_s=cpu_s, cpus=cpus)
     else:
-        monitor.follow(key(child), partial(_family, child.tree.pid), cpus=cpus)
+        monitor.follow(_key(child), partial(_family, child.tree.pid), cpus=cpus)
 
 
-def key(child: Child) -> str:
-    """A task's attempt, as the monitor calls it."""
+def _key(child: Child) -> str:
+    """The name of a task's attempt in the monitor."""
     return f"{child.task.id}.a{child.attempt}"
 
 
@@ -39,10 +48,10 @@ def _family(pid: int) -> Sequence[int]:
     return [pid, *(p.pid for p in root.children(recursive=True))]
 
 
-def telemetry(monitor: Monitor, child: Child, rundir: RunDir) -> Telemetry:
-    """The measured part of a task; of one that measured nothing, all its time. The task is no longer watched after.
+def summary(monitor: Monitor, child: Child, rundir: RunDir) -> Telemetry:
+    """The telemetry of a task's measured part, or of all its time if it measured nothing; the task is then forgotten.
 
-    The samples of its whole time go to `telemetry/`; where they cannot be written a note says so.
+    The samples of all its time go to `telemetry/`. If they cannot be written, a note says so.
     """
     began_s, now_s = child.started_s, time.monotonic()
     measured = [s for s in child.seen.slices if s.slice.phase == "measure"]
@@ -54,7 +63,7 @@ def telemetry(monitor: Monitor, child: Child, rundir: RunDir) -> Telemetry:
         summarise(gpu, monitor.device_series(gpu.uuid, start_s, end_s), monitor.device_reasons(gpu.uuid), own)
         for gpu in child.task.gpus
     )
-    name, reasons = key(child), monitor.tenant_reasons(key(child))
+    name, reasons = _key(child), monitor.tenant_reasons(_key(child))
     seen = summarise_tenant(monitor.tenant_series(name, start_s, end_s), reasons)
     series, notes = f"telemetry/{distinct_slug(child.task.id)}.a{child.attempt}.jsonl", list(monitor.notes)
     raw = [(g, monitor.device_series(g.uuid, began_s, now_s), monitor.device_reasons(g.uuid)) for g in child.task.gpus]

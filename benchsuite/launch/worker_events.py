@@ -1,7 +1,8 @@
-"""What a task's processes have told: one worker, or the ranks of a group and their launcher."""
+"""The events that a task's processes have written: one worker, or the ranks of a group and their launcher."""
 
 from __future__ import annotations
 
+import signal
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ from benchsuite.events import End, Event, EventReader, Raised, Ready, SliceClose
 
 
 @dataclass
-class Told:
-    """What one process has told so far."""
+class ProcessEvents:
+    """What one process has reported so far; `damaged` counts the lines that could not be read."""
 
     ready: Ready | None = None
     slices: list[SliceClosed] = field(default_factory=list)
@@ -24,7 +25,7 @@ class Told:
     measured_all: bool = False
 
     def take(self, events: Iterable[Event]) -> None:
-        """Sort new events in."""
+        """Add new events."""
         for event in events:
             if isinstance(event, SliceClosed):
                 self.slices.append(event)
@@ -38,23 +39,26 @@ class Told:
 
     @property
     def measured(self) -> bool:
-        """The stop rule is met: what follows is hold."""
+        """Is the stop rule met? Later slices are hold."""
         return self.end is not None or self.measured_all
 
 
 @dataclass
-class Seen:
-    """A whole task: ready, measured or ended once all its ranks are; its slices are those of rank 0.
+class TaskEvents:
+    """What the processes of a task have reported so far.
 
-    `launcher` is what the parent of a group's ranks told.
+    A task is ready, measured or ended as soon as all its ranks are. Its slices are those of rank 0.
+
+    Attributes:
+        launcher: the events of the process that starts a group's ranks; None for a task of one process.
     """
 
-    ranks: list[Told] = field(default_factory=lambda: [Told()])
-    launcher: Told | None = None
+    ranks: list[ProcessEvents] = field(default_factory=lambda: [ProcessEvents()])
+    launcher: ProcessEvents | None = None
 
     @property
     def ready(self) -> Ready | None:
-        return self.ranks[0].ready if all(told.ready for told in self.ranks) else None
+        return self.ranks[0].ready if all(rank.ready for rank in self.ranks) else None
 
     @property
     def slices(self) -> list[SliceClosed]:
@@ -62,22 +66,23 @@ class Seen:
 
     @property
     def end(self) -> End | None:
-        return self.ranks[0].end if all(told.end for told in self.ranks) else None
+        return self.ranks[0].end if all(rank.end for rank in self.ranks) else None
 
     @property
     def measured(self) -> bool:
-        return all(told.measured for told in self.ranks)
+        return all(rank.measured for rank in self.ranks)
 
     @property
     def raised(self) -> Raised | None:
         """The error that came first.
 
-        A rank that was killed, or just exited, told nothing: its launcher did, and the others failed for want of it.
+        A rank that was killed, or that exited silently, reports nothing. Its launcher reports it, and the other ranks
+        report that they lost a peer.
         """
         of_launcher = self.launcher.raised if self.launcher else None
-        if of_launcher and of_launcher.kind.startswith("SIG"):
+        if of_launcher and names_signal(of_launcher):
             return of_launcher
-        errors = [(r.of_peers, r.at_s, rank, r) for rank, told in enumerate(self.ranks) if (r := told.raised)]
+        errors = [(e.of_peers, e.at_s, rank, e) for rank, events in enumerate(self.ranks) if (e := events.raised)]
         if not errors:
             return of_launcher
         of_peers, _, rank, first = min(errors, key=lambda error: error[:3])
@@ -88,28 +93,38 @@ class Seen:
         return msgspec.structs.replace(first, message=f"rank {rank} of {len(self.ranks)}: {first.message}")
 
 
-class Watch:
-    """Reads the growing event files of a task: that of its one worker, or those of its ranks and their launcher."""
+def names_signal(raised: Raised) -> bool:
+    """Does the error say that a signal killed a rank? Its kind is then the name of the signal."""
+    return raised.kind in signal.Signals.__members__
+
+
+class EventFiles:
+    """The growing event files of a task: that of its one worker, or those of its ranks and their launcher.
+
+    Args:
+        events: the file of the worker or the launcher; those of the ranks lie beside it.
+    """
 
     def __init__(self, events: Path, ranks: int) -> None:
         self._pulse, self._ranks = Path(pulse_file(str(events))), ranks
         if ranks == 1:
-            self.seen = Seen()
-            self._told = [(EventReader(events), self.seen.ranks[0])]
+            self.seen = TaskEvents()
+            self._sources = [(EventReader(events), self.seen.ranks[0])]
             return
-        self.seen = Seen([Told() for _ in range(ranks)], Told())
+        launcher = ProcessEvents()
+        self.seen = TaskEvents([ProcessEvents() for _ in range(ranks)], launcher)
         files = [events, *(Path(rank_file(str(events), rank)) for rank in range(ranks))]
-        tellers = [self.seen.launcher or Told(), *self.seen.ranks]
-        self._told = [(EventReader(file), told) for file, told in zip(files, tellers, strict=True)]
+        readers = map(EventReader, files)
+        self._sources = list(zip(readers, [launcher, *self.seen.ranks], strict=True))
 
-    def look(self) -> None:
-        """Take in what is new."""
-        for reader, told in self._told:
-            told.take(reader.new())
-            told.damaged = reader.damaged
+    def read(self) -> None:
+        """Add the events that are new to `seen`."""
+        for reader, events in self._sources:
+            events.take(reader.new())
+            events.damaged = reader.damaged
 
     def behind(self) -> str | None:
-        """By their heartbeats, which ranks are not as far as the foremost, in words."""
+        """The ranks whose heartbeats are behind those of the foremost, in words; None if no rank of a group is."""
         if self._ranks == 1:
             return None
         try:

@@ -1,0 +1,94 @@
+"""What a whole run works with, and what the means of one wave have provided to its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from benchsuite.describe.tasks import DataFolder, Task
+from benchsuite.errors import BenchError, UsageError
+from benchsuite.host.monitor import Monitor
+from benchsuite.isolation.fencing import Fencing
+from benchsuite.isolation.tenant import Tenant
+from benchsuite.launch.ledger import Ledger
+from benchsuite.records import BatchSearch, DataUsed, Failure, Status
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What all waves of a run share.
+
+    Attributes:
+        environ: the environment that workers and commands inherit.
+        say: shows the user a line.
+        asked_to_stop: has the user asked for the end of the run?
+        searches: the batch size searches of this run so far, by job name.
+    """
+
+    ledger: Ledger
+    environ: Mapping[str, str]
+    fencing: Fencing
+    monitor: Monitor
+    say: Callable[[str], None]
+    asked_to_stop: Callable[[], bool]
+    searches: dict[str, BatchSearch] = field(default_factory=dict)
+
+    @contextmanager
+    def fenced(self, tasks: Sequence[Task]) -> Iterator[tuple[Tenant, ...]]:
+        """A tenant for each task, in order; at the end they are closed, and what still runs in them is killed.
+
+        Raises:
+            WaveError: isolation is required and no longer possible.
+        """
+        try:
+            tenants = self.fencing.fence(tasks)
+        except UsageError as error:
+            raise WaveError(Failure(kind="isolation", message=str(error))) from None
+        try:
+            yield tuple(tenants)
+        finally:
+            for tenant in tenants:
+                tenant.close()
+
+
+@dataclass(frozen=True)
+class DataProvided:
+    """A data set that was found complete: `folder` is for the worker, `used` for the result."""
+
+    folder: DataFolder
+    used: DataUsed
+
+
+@dataclass(frozen=True)
+class WaveContext:
+    """A wave's tasks with what its means have provided so far.
+
+    Attributes:
+        tasks: those that are not skipped, with the batch size that was found for them.
+        tenants: the share of the machine of each task, in order.
+        environ: variables that the workers get on top of their own.
+    """
+
+    tasks: tuple[Task, ...]
+    data: DataProvided | None = None
+    batch_search: BatchSearch | None = None
+    tenants: tuple[Tenant, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+Mean: TypeAlias = Callable[[RunContext, WaveContext], AbstractContextManager[WaveContext]]
+
+
+class WaveError(BenchError):
+    """A wave cannot start; `failure` is that of each of its tasks."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+    @property
+    def status(self) -> Status:
+        """The status of the wave's tasks."""
+        return "oom" if self.failure.kind == "oom" else "failed"
