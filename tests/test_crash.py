@@ -101,7 +101,8 @@ def test_what_was_cut_off_keeps_the_facts_of_its_own_run(tmp_path: Path) -> None
     (start, *_) = RunDir(tmp_path / "out").attempts()
     results = [json.loads(p.read_text()) for p in (tmp_path / "out").glob("p.job.*.json")]
     first = next(r for r in results if r["identity"]["attempt"] == 1)
-    assert first["anchor"] == {"boot_id": start.boot_id, "wall": start.at, "monotonic_s": start.monotonic_s}
+    clock = {"boot_id": start.boot_id, "wall": start.at, "monotonic_s": start.monotonic_s}
+    assert first["timeline"]["clock"] == {"host": first["identity"]["host"], **clock}
     assert first["tenant"]["reason"] == "not known: the run was cut off"
     assert first["timeline"]["queued_s"] <= first["timeline"]["ready_s"]
 

@@ -54,7 +54,7 @@ def test_a_refused_resume_changes_nothing(stopped: tuple[Path, list[str]]) -> No
     fence = ["--require-isolation", "--isolation", "none"]
     one_line_error(benchsuite(*arguments, "--resume", "--repeat", "3", *fence, cwd=folder), "--require-isolation")
     run = json.loads((folder / "out" / "run.json").read_text())
-    run["machine"]["host"] = "elsewhere"
+    run["machines"][0]["host"] = "elsewhere"
     (folder / "copy").mkdir()
     for name in ("plan.json", "attempts.jsonl"):
         (folder / "copy" / name).write_bytes((folder / "out" / name).read_bytes())

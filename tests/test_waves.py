@@ -137,7 +137,7 @@ def test_a_task_alone_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_result_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     side_by_side(tmp_path, monkeypatch, alone={"min_time_s": 0.6})
-    (file,) = (tmp_path / "out").glob("p.job.*.json")
+    (file,) = (tmp_path / "out").glob("p.alone.*.json")
     content = msgspec.json.decode(file.read_bytes())
     (stream,) = content["measurement"]["streams"]
     a_slice = len(msgspec.json.encode([119.123456, 119.623456, 12345, 1234567, "measure"]))
