@@ -35,8 +35,8 @@ def draw(source: Source) -> Figure:
     boot = rows[0].result.anchor.boot_id if rows and rows[0].result else ""
     seen: list[tuple[Row, Sampled]] = []
     for row in rows[:_MOST_TASKS]:
-        if row.result and row.result.anchor.boot_id == boot:
-            seen += [(row, of) for of in read_samples(loaded.path, row.result)]
+        if row.result and row.result.telemetry and row.result.anchor.boot_id == boot:
+            seen += [(row, of) for of in read_samples(loaded.path, row.result.telemetry.series)]
     kind = "device" if any(of.about.kind == "device" for _, of in seen) else "tenant"
     seen = [(row, of) for row, of in seen if of.about.kind == kind]
     measures = [m for m in MEASURES if m.kind == kind and any(m.points(of) for _, of in seen)]

@@ -17,8 +17,8 @@ from benchsuite.report.stats.compare import Comparison, JobRatio
 from benchsuite.report.stats.gpus import Cell, GpuComparison, GpuKey
 from benchsuite.report.stats.scaling import curves
 from benchsuite.report.stats.score import Score
-from benchsuite.report.stats.throttling import CAPPED, SLOWING
 from benchsuite.schema import SCHEMA
+from benchsuite.telemetry import CAPPED, SLOWING
 
 Scalar = str | int | float | bool | None
 # A spreadsheet takes text that begins so for a formula.

@@ -11,7 +11,7 @@ from rich.text import Text
 from benchsuite.report.read.summary import JobSummary, StdParts, Summary, Use
 from benchsuite.report.show.format import NONE, count, number, one_line, percent, share
 from benchsuite.report.show.tables import Column, fitted
-from benchsuite.report.stats.throttling import CAPPED, SLOWING
+from benchsuite.telemetry import CAPPED, SLOWING
 
 _COLUMNS = (
     Column("job"),

@@ -103,8 +103,8 @@ def _timeline(row: Row, rates: Rates, top: float, end_s: float, unit: str) -> Fi
 
 
 def _sampled(folder: Path, row: Row) -> Iterator[Figure]:
-    assert row.result is not None
-    series = read_samples(folder, row.result)
+    assert row.result is not None and row.result.telemetry is not None
+    series = read_samples(folder, row.result.telemetry.series)
     start_s = min((of.samples[0].monotonic_s for of in series), default=0.0)
     end_s = max((of.samples[-1].monotonic_s for of in series), default=0.0)
     window = row.window
