@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pandas import DataFrame, concat
+from pandas import DataFrame, Series, concat
 
 from benchsuite.report.read.load import OPEN
-from benchsuite.report.read.summary import JobSummary, Summary, TaskSummary
+from benchsuite.report.read.summary import Summary
 from benchsuite.telemetry import CAPPED, SLOWING
 
 _TASK_COLUMNS = {
@@ -50,23 +50,20 @@ CLOCK_EVENTS = (CAPPED, *SLOWING)
 def task_frame(summary: Summary) -> DataFrame:
     """One row a planned task, in the plan's order; columns as `_TASK_COLUMNS` describes them."""
     here = summary.machine.host if summary.machine else None
-    rows = [_task(job, task, here) for job in summary.jobs for task in job.tasks]
-    return DataFrame(rows, columns=list(_TASK_COLUMNS), dtype=object).astype(_TASK_COLUMNS)
-
-
-def _task(job: JobSummary, task: TaskSummary, here: str | None) -> dict[str, Any]:
-    gpu = task.gpus[0] if len(task.gpus) == 1 else None
+    of = [(job, task) for job in summary.jobs for task in job.tasks]
+    gpus = [task.gpus[0] if len(task.gpus) == 1 else None for _, task in of]
     kept = ("repeat", "copy", "status", "perf", "slices", "seconds", "steady", "use")
-    return {
-        **{column: getattr(task, column) for column in kept},
-        "job": job.name,
-        "devices": job.devices,
-        "task": task.id,
-        "host": task.host or here,
-        "gpu_index": gpu.index if gpu else None,
-        "gpu_uuid": gpu.uuid if gpu else None,
-        "open": task.status in OPEN,
+    columns: dict[str, list[Any]] = {
+        **{name: [getattr(task, name) for _, task in of] for name in kept},
+        "job": [job.name for job, _ in of],
+        "devices": [job.devices for job, _ in of],
+        "task": [task.id for _, task in of],
+        "host": [task.host or here for _, task in of],
+        "gpu_index": [gpu.index if gpu else None for gpu in gpus],
+        "gpu_uuid": [gpu.uuid if gpu else None for gpu in gpus],
+        "open": [task.status in OPEN for _, task in of],
     }
+    return DataFrame({name: Series(columns[name], dtype=kind) for name, kind in _TASK_COLUMNS.items()})
 
 
 def job_frame(summary: Summary) -> DataFrame:
