@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from benchsuite.errors import ResultError
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.rates import Rates, axis, task_rates
+from benchsuite.report.show.axes import colours, paint
 from benchsuite.report.show.format import count, one_line
-from benchsuite.report.show.svg import thinned
+from benchsuite.report.show.panel import rates_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,22 +54,13 @@ def draw(source: Source) -> Figure:
 
 
 def _panel(axes: Axes, job: str, tasks: Sequence[tuple[Row, Rates]]) -> None:
-    colours: dict[str, str] = {}
-    for row, rates in tasks:
-        name = row.task.device
-        label = None if name in colours else name
-        colour = colours.setdefault(name, f"C{len(colours) % 10}")
-        times, values = zip(*thinned(list(zip(rates.times_s, rates.rates, strict=True))), strict=True)
-        axes.plot(times, values, color=colour, linewidth=1.2, label=label)
-        if rates.window:
-            axes.axvspan(*rates.window, color="0.5", alpha=max(0.01, 0.2 / len(tasks)), linewidth=0)
-        if rates.hold:
-            axes.plot(rates.hold, [values[-1]] * 2, ":", color=colour, linewidth=1.2)
-    axes.set_title(one_line(job), loc="left", parse_math=False)
-    top, beyond = axis([rates for _, rates in tasks])
+    every = [rates for _, rates in tasks]
+    top, beyond = axis(every)
+    panel = rates_panel(one_line(job), tasks, top, max(rates.end_s for rates in every))
+    colour_of = colours([panel])
+    paint(axes, panel, colour_of, max(0.01, 0.2 / len(tasks)))
+    axes.set_title(panel.title, loc="left", parse_math=False)
     axes.set_title(beyond, loc="right", fontsize="small")
-    axes.set(xlabel="seconds since the start of measuring", ylabel=f"{one_line(tasks[0][1].unit)}/s")
-    axes.set_ylim(0, 1.05 * top or None)
-    axes.grid(alpha=0.3)
-    if len(colours) <= _MOST_NAMES:
+    axes.set(xlabel="seconds since the start of measuring", ylabel=one_line(panel.unit))
+    if len(colour_of) <= _MOST_NAMES:
         axes.legend(fontsize="x-small", loc="lower right")
