@@ -27,6 +27,7 @@ from benchsuite.report.measure.steadiness import (
 )
 from benchsuite.report.measure.window import window_slices
 from benchsuite.report.read.load import load
+from benchsuite.report.read.samples import read_samples
 from benchsuite.report.read.summary import JobSummary, TaskSummary
 from benchsuite.report.stats.summarise import summarise
 
@@ -247,6 +248,17 @@ def test_damaged_samples_are_a_reason(tmp_path: Path) -> None:
     assert task.perf_unthrottled == 100.0
     assert again.perf_unthrottled is None
     assert "its samples cannot be read" in (again.unthrottled_reason or "")
+
+
+def test_a_damaged_line_is_passed_over_in_a_picture_but_not_in_a_figure(tmp_path: Path) -> None:
+    file = tmp_path / "telemetry" / "vae.jsonl"
+    write_series(file, [(make_gpu(0), make_samples(QUIET), {})])
+    file.write_bytes(file.read_bytes() + b'{"of": "GPU-0000", "monot\n{"of": "GPU-0009", "monotonic_s": 1.0}\n')
+    (series,) = read_samples(tmp_path, "telemetry/vae.jsonl")
+    assert len(series.samples) == len(QUIET)
+    with pytest.raises(ValueError, match="a line is damaged"):
+        read_samples(tmp_path, "telemetry/vae.jsonl", whole=True)
+    assert read_samples(tmp_path, "telemetry/other.jsonl") == read_samples(tmp_path, None) == []
 
 
 def test_a_group_is_slowed_by_any_of_its_gpus(tmp_path: Path) -> None:

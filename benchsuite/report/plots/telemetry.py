@@ -9,10 +9,9 @@ from matplotlib.lines import Line2D
 
 from benchsuite.errors import ResultError
 from benchsuite.report.read.load import Row
-from benchsuite.report.read.samples import MEASURES, Sampled, read_samples
+from benchsuite.report.read.samples import MEASURES, Sampled, read_samples, samples_panel
 from benchsuite.report.show.axes import LINE, colours, paint
 from benchsuite.report.show.format import one_line
-from benchsuite.report.show.panel import samples_panel
 
 if TYPE_CHECKING:
     from benchsuite.report.plots import Source
@@ -49,7 +48,8 @@ def draw(source: Source) -> Figure:
     all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     colour_of = colours(panels)
     for axes, panel in zip(all_axes, panels, strict=True):
-        paint(axes, panel, colour_of, _SHADE)
+        windows = dict.fromkeys(curve.window for curve in panel.curves if curve.window)
+        paint(axes, panel, colour_of, windows, _SHADE)
         axes.set_ylabel(f"{panel.title}, {panel.unit}" if panel.unit else panel.title)
     all_axes[-1].set_xlabel("seconds since the first sample")
     title = one_line(source.task or source.summary.source)

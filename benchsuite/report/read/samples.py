@@ -9,9 +9,10 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from benchsuite.report.read.curves import Curve, Panel, Points
+from benchsuite.report.read.load import Row
+from benchsuite.report.read.rates import window_span
 from benchsuite.telemetry import DeviceSample, SeriesOf, TenantSample
-
-Points = list[tuple[float, float]]
 
 
 @dataclass
@@ -35,6 +36,21 @@ class Measure:
     unit: str
     kind: str
     points: Callable[[Sampled], Points]
+
+
+def samples_panel(measure: Measure, series: Sequence[tuple[Row, Sampled]], start_s: float, end_s: float) -> Panel:
+    """One measure of several series over seconds since `start_s`; the curves have the names of GPUs, or of tasks.
+
+    Args:
+        start_s, end_s: seconds of CLOCK_MONOTONIC.
+    """
+    curves = []
+    for row, of in series:
+        name = row.task.id if of.about.kind == "tenant" else of.name
+        points = [(at - start_s, value) for at, value in measure.points(of)]
+        curves.append(Curve(row, name, measure.unit, points, end_s - start_s, window_span(row, start_s)))
+    top = 100.0 if measure.unit == "%" else None
+    return Panel(measure.name, measure.unit, tuple(curves), end_s - start_s, top)
 
 
 class _Line(msgspec.Struct):

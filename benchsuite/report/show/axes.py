@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from benchsuite.report.show.panel import Panel, thinned
+from benchsuite.report.read.curves import Panel, Span
+from benchsuite.report.show.svg import thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,12 +21,13 @@ def colours(panels: Sequence[Panel]) -> dict[str, str]:
     return {name: f"C{place % 10}" for place, name in enumerate(names)}
 
 
-def paint(axes: Axes, panel: Panel, colour_of: Mapping[str, str], shade: float) -> None:
-    """Draw curves and windows; what was trained on as `hold` is a dotted line at the last rate.
+def paint(axes: Axes, panel: Panel, colour_of: Mapping[str, str], windows: Iterable[Span], shade: float) -> None:
+    """Draw a panel; what was trained on as `hold` is a dotted line at the last rate.
 
     Args:
         colour_of: a curve's name -> its colour.
-        shade: how opaque a window is, 0 to 1.
+        windows: the spans of time to shade; spans that overlap add up.
+        shade: how opaque one of them is, 0 to 1.
     """
     named: set[str] = set()
     for curve in panel.curves:
@@ -37,7 +39,7 @@ def paint(axes: Axes, panel: Panel, colour_of: Mapping[str, str], shade: float) 
         axes.plot(times, values, color=colour, linewidth=LINE, label=label)
         if curve.hold:
             axes.plot(curve.hold, [values[-1]] * 2, ":", color=colour, linewidth=LINE)
-    for window in panel.windows:
+    for window in windows:
         axes.axvspan(*window, color="0.5", alpha=shade, linewidth=0)
     axes.set_ylim(0, 1.05 * panel.top if panel.top else None)
     axes.grid(alpha=0.3)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from benchsuite.report.show.panel import Panel, thinned
+from benchsuite.report.read.curves import Panel
 
 # In the SVG's own units, which the page scales.
 WIDTH, HEIGHT = 320, 110
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 20
+# More points than pixels add bytes and nothing to see.
+_POINTS = 240
 
 
 def paint(panel: Panel, label: str) -> str:
@@ -30,7 +32,7 @@ def paint(panel: Panel, label: str) -> str:
         return _TOP + height * (1 - min(1.0, max(0.0, y / top)))
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">']
-    shades = [(span, "window") for span in panel.windows]
+    shades = [(curve.window, "window") for curve in panel.curves if curve.window]
     shades += [(curve.hold, "hold") for curve in panel.curves if curve.hold]
     for span, look in shades:
         left, right = map(place_x, span)
@@ -69,3 +71,16 @@ def short(value: float) -> str:
         if abs(value) >= limit:
             return f"{value:.3g}" if not letter else f"{value / limit:.3g}{letter}"
     return f"{value:.3g}"
+
+
+def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """At most `_POINTS` points: of each stretch its lowest and highest, so that no dip is lost."""
+    if len(points) <= _POINTS:
+        return points
+    size = math.ceil(len(points) / (_POINTS / 2))
+    kept: list[tuple[float, float]] = []
+    for at in range(0, len(points), size):
+        part = points[at : at + size]
+        ends = {min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])}
+        kept += sorted(ends)
+    return kept

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from markupsafe import Markup
 
+from benchsuite.report.read.curves import Curve, Panel
 from benchsuite.report.read.load import Row
-from benchsuite.report.read.rates import Rates, axis, task_rates
-from benchsuite.report.read.samples import MEASURES, read_samples
+from benchsuite.report.read.rates import rates_curve, rates_panels
+from benchsuite.report.read.samples import MEASURES, read_samples, samples_panel
 from benchsuite.report.show.format import number, one_line
-from benchsuite.report.show.panel import Panel, rates_panel, samples_panel
 from benchsuite.report.show.svg import paint
 
 # A curve takes a kilobyte or two.
@@ -50,26 +49,18 @@ class Figures:
 def timelines(rows: Sequence[Row]) -> Figures:
     """Rates over time of each task, by job, those of one job on one scale. Where there is no room for all, tasks that
     are not ok or not steady come first."""
-    drawn = [(row, rates) for row in rows if (rates := task_rates(row))]
-    by_need = sorted(drawn, key=lambda pair: _calm(pair[0]))[:MOST_TIMELINES]
-    chosen = {id(row) for row, _ in by_need}
-    by_job: dict[str, list[tuple[Row, Rates]]] = defaultdict(list)
-    for row, rates in drawn:
-        if id(row) in chosen:
-            by_job[row.job].append((row, rates))
+    drawn = [row for row in rows if rates_curve(row)]
+    chosen = {id(row) for row in sorted(drawn, key=_calm)[:MOST_TIMELINES]}
+    panels = rates_panels(row for row in drawn if id(row) in chosen)
+    alone = all(len(panel.curves) == 1 for panel in panels)
     groups = []
-    alone = all(len(of_job) == 1 for of_job in by_job.values())
-    for job, of_job in by_job.items():
-        top, beyond = axis([rates for _, rates in of_job])
-        end_s = max(rates.end_s for _, rates in of_job)
-        panels = [rates_panel(f"{row.task.id} on {row.task.device}", [(row, of)], top, end_s) for row, of in of_job]
-        title = panels[0].unit + (f" ({beyond})" if beyond else "")
-        more = f" {title}" if alone else ""
-        pictures = tuple(_timeline(row, of, panel, more) for (row, of), panel in zip(of_job, panels, strict=True))
-        groups.append(Group(f"{job}, {title}", pictures))
+    for panel in panels:
+        unit = panel.unit + (f" ({panel.beyond})" if panel.beyond else "")
+        pictures = tuple(_timeline(panel, curve, f" {unit}" if alone else "") for curve in panel.curves)
+        groups.append(Group(f"{panel.title}, {unit}", pictures))
     if alone:  # a heading over each single picture would leave the page empty beside it
         groups = [Group("", tuple(figure for group in groups for figure in group.figures))] if groups else []
-    return Figures(tuple(groups), len(drawn) - len(by_need))
+    return Figures(tuple(groups), len(drawn) - len(chosen))
 
 
 def telemetry(folder: Path, rows: Sequence[Row]) -> Figures:
@@ -89,14 +80,16 @@ def _calm(row: Row) -> bool:
     return row.status == "ok" and row.window is not None and row.window.steady
 
 
-def _timeline(row: Row, rates: Rates, panel: Panel, unit: str) -> Figure:
+def _timeline(panel: Panel, curve: Curve, unit: str) -> Figure:
+    row = curve.row
     if row.window and row.window.perf is not None and row.status == "ok":
         steady = "" if row.window.steady else ", not steady"
         note = f"{number(row.window.perf)}{unit}{steady}"
     else:
         reason = one_line(row.reason, 80)
         note = reason if reason.startswith(row.status) else f"{row.status}: {reason}"
-    return _figure(panel.title, note, panel, f"Rates of {panel.title} over {rates.end_s:.1f} s; {note}")
+    name = f"{row.task.id} on {row.task.device}"
+    return _figure(name, note, replace(panel, curves=(curve,)), f"Rates of {name} over {curve.end_s:.1f} s; {note}")
 
 
 def _sampled(folder: Path, row: Row) -> Iterator[Figure]:
