@@ -6,9 +6,14 @@ Absent is always None, never a number that stands for it; the summary has the re
 
 from __future__ import annotations
 
-from typing import Literal
+import itertools
+import statistics
+from collections.abc import Sequence
+from typing import Literal, TypeVar
 
 from benchsuite.schema import Record
+
+T = TypeVar("T")
 
 # Fields of a sample that are readings of one moment (or of the last second), summarised by their spread.
 GAUGES = (
@@ -35,8 +40,28 @@ GPM_GAUGES = (
     "nvlink_rx_mib_s",
 )
 
+# Clock events (see `DeviceSample.clock_events`) that are trouble: heat, and the board's protection of itself.
+SLOWING = ("sw_thermal", "hw_thermal", "hw_slowdown", "hw_power_brake")
+# The clock event of a GPU at its power limit, which is normal under load.
+CAPPED = "sw_power_cap"
+# A sample holds until the next one, unless the gap is longer than this many median intervals: then nobody looked.
+HOLDS_INTERVALS = 3
+
 # From this share on, stolen processor time is worth a word.
 STOLEN_LIMIT = 0.01
+
+
+def held(samples: Sequence[tuple[float, T]]) -> list[tuple[float, float, T]]:
+    """Start, end and value of each span over which a sample holds; gaps are left out, see `HOLDS_INTERVALS`.
+
+    Args:
+        samples: seconds of CLOCK_MONOTONIC with a value, in the order of time.
+    """
+    spans = [(start_s, end_s, value) for (start_s, value), (end_s, _) in itertools.pairwise(samples)]
+    if not spans:
+        return []
+    longest_s = HOLDS_INTERVALS * statistics.median(end_s - start_s for start_s, end_s, _ in spans)
+    return [span for span in spans if span[1] - span[0] <= longest_s]
 
 
 def stolen_share(busy_s: float, stolen_s: float) -> float | None:

@@ -72,6 +72,20 @@ def test_the_columns_do_not_depend_on_the_run(tmp_path: Path) -> None:
     assert {"perf", "perf_adj", "interval_low", "ended", "weight"} <= set(header.split(","))
 
 
+def test_a_report_without_jobs_has_the_same_columns(tmp_path: Path) -> None:
+    keep_results(tmp_path / "mess", [])
+    (tmp_path / "mess" / "cut.json").write_text("{")
+    header = to_csv(report_of(tmp_path / "mess")).splitlines()
+    assert header == to_csv(report_of(some_run(tmp_path / "run"))).splitlines()[:1]
+
+
+def test_whole_numbers_stay_whole_beside_an_absent_one(tmp_path: Path) -> None:
+    used = make_result("a", telemetry=make_telemetry(make_device(0)))
+    keep_results(tmp_path, [used, make_result("b", (), status="oom")])
+    a, b = csv.DictReader(io.StringIO(to_csv(report_of(tmp_path))))
+    assert (a["use_tasks"], b["use_tasks"]) == ("1", "")
+
+
 def test_json_gives_the_summary_back(tmp_path: Path) -> None:
     report = report_of(some_run(tmp_path))
     content = strict(to_json(report))
@@ -100,7 +114,7 @@ def test_json_has_prices_scaling_and_gpus(capsys: pytest.CaptureFixture[str], tm
 def test_time_under_slowed_clocks_is_in_the_rows(tmp_path: Path) -> None:
     device = make_device(0, events={"sw_power_cap": 3.0, "hw_thermal": 1.5})
     keep_results(tmp_path, [make_result(telemetry=make_telemetry(device)), make_result("bare")])
-    bare, slowed = job_rows(report_of(tmp_path))
+    bare, slowed = job_rows(report_of(tmp_path)).to_dict("records")
     assert (slowed["use_sw_power_cap"], slowed["use_hw_thermal"], slowed["use_sw_thermal"]) == (0.2, 0.1, 0.0)
     assert bare["use_sw_power_cap"] is None
 
@@ -133,7 +147,7 @@ def test_text_in_csv_is_safe_to_open(name: str, cell: str, tmp_path: Path) -> No
     keep_results(tmp_path, [make_result(task=make_task(name))])
     (row,) = csv.DictReader(io.StringIO(to_csv(report_of(tmp_path))))
     assert row["name"] == cell
-    (same,) = job_rows(report_of(tmp_path))
+    (same,) = job_rows(report_of(tmp_path)).to_dict("records")
     assert same["name"] == name
 
 

@@ -12,6 +12,7 @@ import pytest
 from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 from made_telemetry import make_device, make_telemetry, stolen_from
 from outputs import line_of
+from pandas import DataFrame
 
 from benchsuite.describe.tasks import Gpu
 from benchsuite.records import Pressure, Result, Tenant
@@ -20,7 +21,6 @@ from benchsuite.report.show.sections.gpus import findings, percent_of_best
 from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS
 from benchsuite.report.stats.gpus import (
     ALL_JOBS,
-    Cell,
     GpuComparison,
     GpuKey,
     _holm,
@@ -190,18 +190,18 @@ def test_jobs_together_find_what_none_finds_alone(tmp_path: Path) -> None:
 
 
 def test_alike_gpus_raise_no_alarm() -> None:
-    draw, alarms = random.Random(7), 0
-    for _ in range(200):
-        results = {
-            GpuKey("h", g, str(g)): Cell({r: 1000 * (1 + draw.gauss(0, 0.03)) for r in range(3)}, 3) for g in range(8)
-        }
-        alarms += bool(_alarms(results))
+    draw, suites = random.Random(7), [str(suite) for suite in range(200)]
+    tasks = [
+        {"job": suite, "repeat": r, "gpu": GpuKey("h", g, str(g)), "perf": 1000 * (1 + draw.gauss(0, 0.03))}
+        for suite in suites
+        for g in range(8)
+        for r in range(3)
+    ]
+    tests = _tests(deviations(DataFrame(tasks)))
+    alarms = sum(bool(_holm([test for test in tests if test[1].job == suite])) for suite in suites)
+    assert len(tests) == 200 * 8
     # 5 % of 200 and two standard errors.
     assert alarms <= 16
-
-
-def _alarms(cells: Mapping[GpuKey, Cell]) -> list[Any]:
-    return _holm(_tests("x", deviations(cells)))
 
 
 def test_a_difference_of_no_account_is_no_outlier(tmp_path: Path) -> None:

@@ -234,7 +234,10 @@ def test_a_progression_is_a_job_for_each_number_of_gpus_and_perf_is_per_gpu(tmp_
     one = make_task(job=job)
     two = make_task(job=job, gpus=(make_gpu(0), make_gpu(1)), ranks=2)
     keep_run(tmp_path / "run", [make_result(task=one), make_result(task=two)])
-    assert [(row.job, row.perf) for row in load(tmp_path / "run").rows] == [("scaling.1", 100.0), ("scaling.2", 50.0)]
+    assert [(row.task.row, row.perf) for row in load(tmp_path / "run").rows] == [
+        ("scaling.1", 100.0),
+        ("scaling.2", 50.0),
+    ]
 
 
 @pytest.mark.parametrize("name", ["run.json", "plan.json", "attempts.jsonl"])

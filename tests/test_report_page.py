@@ -15,12 +15,13 @@ from outputs import call, sample
 
 from benchsuite.records import Failure, Measurement, Result, Slice
 from benchsuite.report.measure.window import task_window
+from benchsuite.report.read.curves import Curve, Panel
 from benchsuite.report.read.load import Loaded, Row, load
 from benchsuite.report.read.summary_file import write_summary
 from benchsuite.report.show.html import charts, page
 from benchsuite.report.show.html.matrix import level, matrix
 from benchsuite.report.show.report import Report
-from benchsuite.report.show.svg import chart, scale, thinned
+from benchsuite.report.show.svg import paint, scale, thinned
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.score import score
 from benchsuite.report.stats.summarise import summarise
@@ -279,7 +280,9 @@ def test_an_axis_ends_at_a_round_number(top: float, end: float, step: float) -> 
 
 @pytest.mark.parametrize("top", [0.0, -1.0, 1e308, float("inf"), float("nan"), 5e-324])
 def test_no_number_breaks_a_chart(top: float) -> None:
-    svg = chart([(0.0, top), (1e308, 1.0), (-5.0, -1.0)], (0.0, 1e308), top, '"<x')
+    row = Row(make_task(), "ok")
+    curve = Curve(row, "GPU 0", "image/s", [(0.0, top), (1e308, 1.0), (-5.0, -1.0)], 1e308)
+    svg = paint(Panel("rates", "image/s", (curve,), 1e308, top), '"<x')
     assert not re.search("nan|inf", svg)
     Reader(svg)
 

@@ -426,9 +426,9 @@ def test_a_result_cannot_forge_a_line_or_steer_the_terminal(tmp_path: Path) -> N
     assert all(c.isprintable() for c in text.replace("\n", ""))
     assert text.count("[2Jvae") >= 6
     assert not any(line.strip().startswith("Score  999") for line in text.splitlines())
-    failure = words_of(msgspec.structs.replace(failed, error=error))
-    assert (failure, words_of(result).count("\n")) == ("[2Jvae", 0)
-    assert words_of(msgspec.structs.replace(result, measurement=streams)).startswith("100.00 [2Jvae/s (18 slices")
+    failure = words_of(msgspec.structs.replace(failed, error=error)).words
+    assert (failure, words_of(result).words.count("\n")) == ("[2Jvae", 0)
+    assert words_of(msgspec.structs.replace(result, measurement=streams)).words.startswith("100.00 [2Jvae/s (18 slices")
 
 
 def long_names(*names: str) -> list[Result]:

@@ -17,7 +17,7 @@ from conftest import make_gpu, make_slices
 from fake_nvml import MIB
 
 from benchsuite.host import steal
-from benchsuite.host.device import clock_events
+from benchsuite.host.device import CLOCK_EVENTS, clock_events
 from benchsuite.host.digest import summarise, summarise_tenant
 from benchsuite.host.series import Series, write_series
 from benchsuite.host.usage import Usage, look
@@ -25,12 +25,15 @@ from benchsuite.measurement import read_clock
 from benchsuite.records import Stream
 from benchsuite.schema import decode
 from benchsuite.telemetry import (
+    CAPPED,
     GPM_GAUGES,
+    SLOWING,
     DeviceSample,
     GpuProcess,
     Spread,
     Telemetry,
     TenantSample,
+    held,
     stolen_share,
 )
 
@@ -75,6 +78,17 @@ def test_clock_events_are_not_stretched_over_a_gap_in_which_nobody_looked() -> N
     cap = {"clock_events": ("sw_power_cap",)}
     found = summarise(make_gpu(), series((0.0, cap), (1.0, cap), (2.0, cap), (62.0, cap), (63.0, cap)), {}, ())
     assert (found.clock_events_s, found.clock_events_span_s) == ({"sw_power_cap": 3.0}, 3.0)
+
+
+def test_a_sample_holds_until_the_next_but_not_over_a_gap() -> None:
+    assert held([(0.0, "a"), (1.0, "b"), (2.0, "c"), (5.0, "d"), (9.0, "e"), (10.0, "f")]) == [
+        (0.0, 1.0, "a"), (1.0, 2.0, "b"), (2.0, 5.0, "c"), (9.0, 10.0, "e")
+    ]  # fmt: skip
+    assert held([(0.0, "a")]) == held([]) == []
+
+
+def test_the_slow_downs_are_events_that_a_card_can_report() -> None:
+    assert {*SLOWING, CAPPED} <= set(CLOCK_EVENTS.values())
 
 
 def test_no_clock_event_is_not_the_same_as_none_known() -> None:

@@ -12,6 +12,7 @@ from benchsuite.describe.tasks import Gpu
 from benchsuite.doctor import Finding, bad, note, ok
 from benchsuite.host import nvml
 from benchsuite.host.device import clock_events
+from benchsuite.telemetry import SLOWING
 
 TORCH_LIMIT_S = 120
 _ASK_TORCH = """
@@ -119,7 +120,7 @@ def _clock_events(gpu: Gpu, handle: Any) -> Iterator[Finding]:
     mask = nvml.query("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if mask is None:
         mask = nvml.query("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    named = [name for name in clock_events(mask or 0) if "thermal" in name or name.startswith("hw_")]
+    named = [name for name in clock_events(mask or 0) if name in SLOWING]
     if named:
         remedy = "look at cooling and power supply; wait until it is cool"
         yield bad(_name(gpu), f"clocks are held down now: {', '.join(named)}", remedy)

@@ -18,10 +18,8 @@ from benchsuite.telemetry import (
     Spread,
     TenantSample,
     TenantTelemetry,
+    held,
 )
-
-# Clock events hold until the next sample, but not over a gap of more than so many usual intervals: nobody looked.
-_HOLDS_INTERVALS = 3
 
 
 def summarise(
@@ -115,21 +113,20 @@ def _difference(
 def _clock_events(
     samples: Sequence[DeviceSample], reasons: Mapping[str, str], why: dict[str, str]
 ) -> tuple[dict[str, float] | None, float | None]:
-    """Seconds under each reason, each sample's reasons holding until the next sample; and the seconds watched."""
+    """Seconds under each reason, and the seconds watched; a sample's reasons hold as `telemetry.held` says."""
     found = _present(samples, "clock_events")
     if len(found) < 2:
         why["clock_events_s"] = (
             "fewer than two samples in the window" if found else _why(samples, "clock_events", reasons)
         )
         return None, None
-    intervals = [(later - earlier, events) for (earlier, events), (later, _) in itertools.pairwise(found)]
-    longest_s = _HOLDS_INTERVALS * statistics.median(length_s for length_s, _ in intervals)
-    watched = [(length_s, events) for length_s, events in intervals if length_s <= longest_s]
     under_s: dict[str, float] = {}
-    for length_s, events in watched:
+    watched_s = 0.0
+    for start_s, end_s, events in held(found):
+        watched_s += end_s - start_s
         for event in events:
-            under_s[event] = under_s.get(event, 0.0) + length_s
-    return {name: round(s, 6) for name, s in sorted(under_s.items())}, round(sum(s for s, _ in watched), 6)
+            under_s[event] = under_s.get(event, 0.0) + (end_s - start_s)
+    return {name: round(s, 6) for name, s in sorted(under_s.items())}, round(watched_s, 6)
 
 
 def _foreign(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
 from benchsuite.errors import ResultError
-from benchsuite.report.read.load import Row
-from benchsuite.report.read.rates import Rates, axis, task_rates
+from benchsuite.report.read.curves import Panel
+from benchsuite.report.read.rates import rates_panels
+from benchsuite.report.show.axes import colours, paint
 from benchsuite.report.show.format import count, one_line
-from benchsuite.report.show.svg import thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,43 +30,29 @@ def draw(source: Source) -> Figure:
         ResultError: no folder, or no task in it has a slice.
     """
     loaded = source.folder()
-    by_job: dict[str, list[tuple[Row, Rates]]] = defaultdict(list)
-    for row in loaded.rows:
-        if source.task in (None, row.task.id) and (rates := task_rates(row)):
-            by_job[row.job].append((row, rates))
-    if not by_job:
+    drawn = rates_panels(row for row in loaded.rows if source.task in (None, row.task.id))
+    if not drawn:
         raise ResultError(f"{loaded.path}: no task has recorded a slice to plot")
-    shown = list(by_job.items())[:_MOST_PANELS]
+    shown = drawn[:_MOST_PANELS]
     columns = 1 if len(shown) < 4 else 2
     lines = math.ceil(len(shown) / columns)
     figure = Figure(figsize=(7.0 * columns, 2.8 * lines), layout="constrained")
-    panels = list(figure.subplots(lines, columns, squeeze=False).flat)
-    for axes, (job, tasks) in zip(panels, shown, strict=False):
-        _panel(axes, job, tasks)
-    for axes in panels[len(shown) :]:
+    all_axes = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for axes, panel in zip(all_axes, shown, strict=False):
+        _panel(axes, panel)
+    for axes in all_axes[len(shown) :]:
         axes.set_axis_off()
-    if len(by_job) > len(shown):
-        figure.suptitle(f"{len(shown)} of {count(len(by_job), 'job')}")
+    if len(drawn) > len(shown):
+        figure.suptitle(f"{len(shown)} of {count(len(drawn), 'job')}")
     return figure
 
 
-def _panel(axes: Axes, job: str, tasks: Sequence[tuple[Row, Rates]]) -> None:
-    colours: dict[str, str] = {}
-    for row, rates in tasks:
-        name = row.task.device
-        label = None if name in colours else name
-        colour = colours.setdefault(name, f"C{len(colours) % 10}")
-        times, values = zip(*thinned(list(zip(rates.times_s, rates.rates, strict=True))), strict=True)
-        axes.plot(times, values, color=colour, linewidth=1.2, label=label)
-        if rates.window:
-            axes.axvspan(*rates.window, color="0.5", alpha=max(0.01, 0.2 / len(tasks)), linewidth=0)
-        if rates.hold:
-            axes.plot(rates.hold, [values[-1]] * 2, ":", color=colour, linewidth=1.2)
-    axes.set_title(one_line(job), loc="left", parse_math=False)
-    top, beyond = axis([rates for _, rates in tasks])
-    axes.set_title(beyond, loc="right", fontsize="small")
-    axes.set(xlabel="seconds since the start of measuring", ylabel=f"{one_line(tasks[0][1].unit)}/s")
-    axes.set_ylim(0, 1.05 * top or None)
-    axes.grid(alpha=0.3)
-    if len(colours) <= _MOST_NAMES:
+def _panel(axes: Axes, panel: Panel) -> None:
+    colour_of = colours([panel])
+    windows = [curve.window for curve in panel.curves if curve.window]
+    paint(axes, panel, colour_of, windows, max(0.01, 0.2 / len(panel.curves)))
+    axes.set_title(one_line(panel.title), loc="left", parse_math=False)
+    axes.set_title(panel.beyond, loc="right", fontsize="small")
+    axes.set(xlabel="seconds since the start of measuring", ylabel=one_line(panel.unit))
+    if len(colour_of) <= _MOST_NAMES:
         axes.legend(fontsize="x-small", loc="lower right")

@@ -37,10 +37,6 @@ class Row:
     window: Window | None = None
 
     @property
-    def job(self) -> str:
-        return self.task.row
-
-    @property
     def perf(self) -> float | None:
         """Items/s in the window over the task's `per`; None unless ok."""
         if self.status != "ok" or self.window is None or self.window.perf is None:

@@ -1,38 +1,38 @@
-"""A task's slices as a curve of rates, with its window and the time it was held: what timelines are drawn from."""
+"""The slices of tasks as curves of rates over time."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from benchsuite.records import Slice
+from benchsuite.report.read.curves import Curve, Panel, Span
 from benchsuite.report.read.load import Row
 from benchsuite.report.show.format import count, number
 
-Span = tuple[float, float]
-# So many times the usual rate are drawn; a slice for which batches lay ready may be a hundred times as fast.
+# The axis ends at this many median rates; a slice for which batches lay ready may be a hundred times as fast.
 _ROOM = 2.5
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Points at the middle of each measured slice: seconds since `go`, items/s of all ranks together.
+def rates_panels(rows: Iterable[Row]) -> list[Panel]:
+    """A panel for each job, its curves on one scale; tasks without a curve are left out."""
+    by_job: dict[str, list[Curve]] = defaultdict(list)
+    for row in rows:
+        if curve := rates_curve(row):
+            by_job[row.task.row].append(curve)
+    return [
+        Panel(job, curves[0].unit, tuple(curves), max(curve.end_s for curve in curves), *_axis(curves))
+        for job, curves in by_job.items()
+    ]
 
-    `window` and `hold` are spans in the same seconds, None where there is none; `end_s` is where the last slice ends.
+
+def rates_curve(row: Row) -> Curve | None:
+    """Items/s of all ranks of a task together, at the middle of each measured slice, over seconds since `go`.
+
+    None where the task recorded no slice, or numbers beyond any measurement.
     """
-
-    times_s: tuple[float, ...]
-    rates: tuple[float, ...]
-    end_s: float
-    unit: str
-    window: Span | None
-    hold: Span | None
-
-
-def task_rates(row: Row) -> Rates | None:
-    """The curve of a task; None where it recorded no slice, or numbers beyond any measurement."""
     streams = [s for s in row.result.measurement.streams if s.counts_items] if row.result else []
     if not streams:
         return None
@@ -47,22 +47,24 @@ def task_rates(row: Row) -> Rates | None:
     if not points or not 0 < end_s < math.inf:
         return None
     held = [s for s in first.slices if s.phase == "hold"]
-    window = None
-    if row.window and row.window.start_s is not None and row.window.end_s is not None:
-        window = (row.window.start_s - first.origin_s, row.window.end_s - first.origin_s)
-    times, rates = zip(*points, strict=True)
     hold = (held[0].start_s, held[-1].end_s) if held else None
-    return Rates(tuple(times), tuple(rates), end_s, first.unit, window, hold)
+    return Curve(row, row.task.device, f"{first.unit}/s", points, end_s, window_span(row, first.origin_s), hold)
 
 
-def axis(curves: Sequence[Rates]) -> tuple[float, str]:
-    """Where the axis of several curves ends, so that what is usual can be seen; and, in words, what lies beyond it."""
-    every = [rate for curve in curves for rate in curve.rates]
-    top = _ROOM * max(statistics.median(curve.rates) for curve in curves)
-    beyond = [rate for rate in every if rate > top > 0]
-    if not beyond:
-        return max(every), ""
-    return top, f"{count(len(beyond), 'slice')} above, up to {number(max(beyond))}"
+def window_span(row: Row, start_s: float) -> Span | None:
+    """The window of a task in seconds since `start_s` of CLOCK_MONOTONIC; None where it has none."""
+    window = row.window
+    if window is None or window.start_s is None or window.end_s is None:
+        return None
+    return window.start_s - start_s, window.end_s - start_s
+
+
+def _axis(curves: Sequence[Curve]) -> tuple[float, str]:
+    """Where the axis of rates ends, so that what is usual can be seen; and, in words, what lies beyond it."""
+    rates = [[rate for _, rate in curve.points] for curve in curves]
+    top, largest = _ROOM * max(map(statistics.median, rates)), max(map(max, rates))
+    beyond = sum(rate > top > 0 for of_curve in rates for rate in of_curve)
+    return (top, f"{count(beyond, 'slice')} above, up to {number(largest)}") if beyond else (largest, "")
 
 
 def _point(ranks: Sequence[Slice]) -> tuple[float, float]:

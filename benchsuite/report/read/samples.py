@@ -1,18 +1,18 @@
-"""The samples beside a result: `telemetry/*.jsonl`, read as far as they are whole."""
+"""The samples beside a result, `telemetry/*.jsonl`, and what of them is drawn over time."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from benchsuite.records import Result
+from benchsuite.report.read.curves import Curve, Panel, Points
+from benchsuite.report.read.load import Row
+from benchsuite.report.read.rates import window_span
 from benchsuite.telemetry import DeviceSample, SeriesOf, TenantSample
-
-Points = list[tuple[float, float]]
 
 
 @dataclass
@@ -38,32 +38,73 @@ class Measure:
     points: Callable[[Sampled], Points]
 
 
-def read_samples(folder: Path, result: Result) -> list[Sampled]:
-    """The series of a result, GPUs first; empty where none were kept or the file is gone. Bad lines are passed over."""
-    if result.telemetry is None or not result.telemetry.series:
-        return []
-    # A name from a file must not lead out of the folder.
-    file = folder / "telemetry" / PurePath(result.telemetry.series).name
-    try:
-        lines = file.read_bytes().splitlines() if file.is_file() else []
-    except OSError:
-        return []
+def samples_panel(measure: Measure, series: Sequence[tuple[Row, Sampled]], start_s: float, end_s: float) -> Panel:
+    """One measure of several series over seconds since `start_s`; the curves have the names of GPUs, or of tasks.
+
+    Args:
+        start_s, end_s: seconds of CLOCK_MONOTONIC.
+    """
+    curves = []
+    for row, of in series:
+        name = row.task.id if of.about.kind == "tenant" else of.name
+        points = [(at - start_s, value) for at, value in measure.points(of)]
+        curves.append(Curve(row, name, measure.unit, points, end_s - start_s, window_span(row, start_s)))
+    top = 100.0 if measure.unit == "%" else None
+    return Panel(measure.name, measure.unit, tuple(curves), end_s - start_s, top)
+
+
+class _Line(msgspec.Struct):
+    """What every line has: the series that it belongs to; only the line that describes a series has a `kind`."""
+
+    of: str
+    kind: str | None = None
+
+
+def read_samples(folder: Path, series: str | None, *, whole: bool = False) -> list[Sampled]:
+    """The series of one file of samples, GPUs first; a series without a sample is left out.
+
+    A line that cannot be read is passed over, and a file that cannot be read has no series, unless `whole` is set.
+
+    Args:
+        folder: the results folder.
+        series: the file's name as a result keeps it, "telemetry/...jsonl"; None if no samples were kept.
+
+    Raises:
+        OSError: the file cannot be read. Only with `whole`.
+        ValueError: `series` is not a file of telemetry/, or a line is damaged. Only with `whole`.
+    """
     found: dict[str, Sampled] = {}
-    for line in lines:
-        try:
-            content = msgspec.json.decode(line)
-            if "kind" in content:
-                about = msgspec.convert(content, SeriesOf)
-                found[about.of] = Sampled(about)
-                continue
-            of = found[content["of"]]
-            if of.about.kind == "device":
-                of.samples.append(msgspec.convert(content, DeviceSample))
-            else:
-                of.samples.append(msgspec.convert(content, TenantSample))
-        except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
-            continue
+    try:
+        for line in _file(folder, series).read_bytes().splitlines() if series else ():
+            _add(line, found, whole)
+    except (OSError, ValueError):
+        if whole:
+            raise
     return sorted((of for of in found.values() if of.samples), key=lambda of: of.about.kind)
+
+
+def _file(folder: Path, series: str) -> Path:
+    """Raises ValueError: the name, which comes from a file, leads out of telemetry/."""
+    parts = PurePosixPath(series).parts
+    if len(parts) != 2 or parts[0] != "telemetry" or ".." in parts:
+        raise ValueError(f"'{series}' is no file of telemetry/")
+    return folder.joinpath(*parts)
+
+
+def _add(line: bytes, found: dict[str, Sampled], whole: bool) -> None:
+    try:
+        read = msgspec.json.decode(line, type=_Line)
+        if read.kind is not None:
+            found[read.of] = Sampled(msgspec.json.decode(line, type=SeriesOf))
+        elif (of := found.get(read.of)) is None:
+            raise ValueError(f"no line describes the series '{read.of}'")
+        elif of.about.kind == "device":
+            of.samples.append(msgspec.json.decode(line, type=DeviceSample))
+        else:
+            of.samples.append(msgspec.json.decode(line, type=TenantSample))
+    except (ValueError, RecursionError) as error:
+        if whole:
+            raise ValueError(f"a line is damaged: {error}") from error
 
 
 def _gauge(name: str, scale: float = 1.0) -> Callable[[Sampled], Points]:

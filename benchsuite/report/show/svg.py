@@ -1,11 +1,12 @@
-"""Small charts as SVG text: one line over time, spans shaded behind it. Looks come from the page's style sheet."""
+"""Panels as SVG text: lines over time, spans shaded behind them. Looks come from the page's style sheet."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
+
+from benchsuite.report.read.curves import Panel
 
 # In the SVG's own units, which the page scales.
 WIDTH, HEIGHT = 320, 110
@@ -13,47 +14,38 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 20
 # More points than pixels add bytes and nothing to see.
 _POINTS = 240
 
-Span = tuple[float, float]
 
-
-@dataclass(frozen=True)
-class Shade:
-    """A span of time drawn in the look of a class of the style sheet."""
-
-    span: Span
-    look: str
-
-
-def chart(
-    points: Sequence[tuple[float, float]], x_span: Span, y_top: float, label: str, shades: Sequence[Shade] = ()
-) -> str:
-    """One line over x from `x_span[0]` to `x_span[1]` seconds and y from 0 to at least `y_top`.
+def paint(panel: Panel, label: str) -> str:
+    """The panel as one `<svg>` element.
 
     Args:
-        label: what is seen, for those who cannot see it.
+        label: what the picture shows, in words, for those who cannot see it.
     """
-    top, step = scale(y_top)
-    start, end = x_span
+    values = [value for curve in panel.curves for _, value in curve.points]
+    top, step = scale(max(values, default=0.0) if panel.top is None else panel.top)
     width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 
     def place_x(x: float) -> float:
-        return _LEFT + width * min(1.0, max(0.0, (x - start) / (end - start) if end > start else 0.0))
+        return _LEFT + width * min(1.0, max(0.0, x / panel.end_s if panel.end_s > 0 else 0.0))
 
     def place_y(y: float) -> float:
         return _TOP + height * (1 - min(1.0, max(0.0, y / top)))
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">']
-    for shade in shades:
-        left, right = map(place_x, shade.span)
+    shades = [(curve.window, "window") for curve in panel.curves if curve.window]
+    shades += [(curve.hold, "hold") for curve in panel.curves if curve.hold]
+    for span, look in shades:
+        left, right = map(place_x, span)
         box = f'x="{left:.1f}" y="{_TOP}" width="{max(0.0, right - left):.1f}" height="{height}"'
-        parts.append(f'<rect class="{shade.look}" {box}/>')
+        parts.append(f'<rect class="{look}" {box}/>')
     parts += _rules(top, step, place_y)
-    for x, anchor in ((start, "start"), (end, "end")):
+    for x, anchor in ((0.0, "start"), (panel.end_s, "end")):
         text = f"{x:,.1f}".removesuffix(".0") + " s" if x else "0"
         parts.append(f'<text x="{place_x(x):.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">{text}</text>')
-    line = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in thinned(points))
-    parts.append(f'<polyline points="{line}"/></svg>')
-    return "".join(parts)
+    for curve in panel.curves:
+        line = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in thinned(curve.points))
+        parts.append(f'<polyline points="{line}"/>')
+    return "".join([*parts, "</svg>"])
 
 
 def _rules(top: float, step: float, place_y: Callable[[float], float]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchsuite.report.read.summary import Use
-from benchsuite.report.stats.throttling import CAPPED, SLOWING
+from benchsuite.telemetry import CAPPED, SLOWING
 
 # The uses of a job's tasks on one GPU.
 _Uses = Sequence[Use]

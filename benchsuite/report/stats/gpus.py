@@ -5,27 +5,27 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from scipy.special import stdtr
 
 from benchsuite.report.measure.intervals import MIN_REPEATS
-from benchsuite.report.read.load import OPEN
-from benchsuite.report.read.summary import JobSummary, Summary, TaskSummary, Use
+from benchsuite.report.read.summary import Summary, Use
 from benchsuite.report.show.format import count
 from benchsuite.report.stats.causes import likely_cause
 from benchsuite.report.stats.verdict import holm
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 MIN_GPUS = 3
 MIN_EFFECT = 0.02
 _FAMILY_ERROR = 0.05
 # The name of the test over all jobs together.
 ALL_JOBS = "all jobs"
-
-# GPU -> repeat -> ln(its rate / the median GPU's).
-_Deviations = Mapping["GpuKey", Mapping[int, float]]
 
 
 @dataclass(frozen=True, order=True)
@@ -108,64 +108,65 @@ def compare_gpus(summary: Summary) -> GpuComparison:
     against 0, with the scatter over repeats pooled over GPUs (df = (GPUs - 1) (repeats - 1)), so that three repeats can
     tell. Over all tests of all jobs, and of their mean, the error is 5 % (Holm, 1979); less than 2 % is no matter.
     """
-    jobs = {job.name: _cells(job, summary) for job in summary.jobs if job.devices == "each"}
-    jobs = {name: cells for name, cells in jobs.items() if cells}
-    gpus = tuple(sorted({gpu for cells in jobs.values() for gpu in cells}))
-    untested = {name: why for name, cells in jobs.items() if (why := _why_untested(cells))}
-    tested = {name: deviations(cells) for name, cells in jobs.items() if name not in untested}
-    if len(tested) > 1:
-        tested[ALL_JOBS] = _over_jobs(list(tested.values()))
-    found = [(gpu, one) for name, of in tested.items() for gpu, one in _tests(name, of)]
+    tasks = _tasks(summary)
+    cells, found = _cells(tasks), deviations(tasks)
+    repeats = found.groupby(["job", "gpu"]).size().groupby("job").agg(list).to_dict()
+    untested = {job: why for job in cells if (why := _why_untested(len(cells[job]), repeats.get(job, [])))}
+    tests = _tests(_with_all_jobs(found[~found.index.isin(untested, level="job")]))
     by_gpu: dict[GpuKey, list[Deviation]] = defaultdict(list)
-    for gpu, one in _holm(found):
+    for gpu, one in _holm(tests):
         if abs(one.effect) >= MIN_EFFECT:
             by_gpu[gpu].append(one)
-    outliers = tuple(Outlier(gpu, tuple(by_gpu[gpu]), _causes(gpu, by_gpu[gpu], jobs)) for gpu in sorted(by_gpu))
-    return GpuComparison(gpus, jobs, outliers, untested, len(found))
+    outliers = tuple(Outlier(gpu, tuple(by_gpu[gpu]), _causes(gpu, by_gpu[gpu], cells)) for gpu in sorted(by_gpu))
+    return GpuComparison(tuple(sorted(set(tasks["gpu"]))), cells, outliers, untested, len(tests))
 
 
-def deviations(cells: Mapping[GpuKey, Cell]) -> _Deviations:
-    """Of each GPU in each repeat in which at least three have a rate."""
-    repeats = sorted({repeat for cell in cells.values() for repeat in cell.by_repeat})
-    found: dict[GpuKey, dict[int, float]] = defaultdict(dict)
-    for repeat in repeats:
-        rates = {gpu: cell.by_repeat[repeat] for gpu, cell in cells.items() if cell.by_repeat.get(repeat)}
-        if len(rates) >= MIN_GPUS:
-            usual = statistics.median(rates.values())
-            for gpu, rate in rates.items():
-                found[gpu][repeat] = math.log(rate / usual)
-    return found
+def _tasks(summary: Summary) -> DataFrame:
+    """The tasks on one GPU of the jobs that run on each, with their `GpuKey` as column "gpu"."""
+    from benchsuite.report.stats.frame import task_frame
+
+    tasks = task_frame(summary)
+    tasks = tasks[(tasks["devices"] == "each") & tasks["gpu_uuid"].notna()].fillna({"host": "an unknown host"})
+    keys: Any = zip(tasks["host"], tasks["gpu_index"].tolist(), tasks["gpu_uuid"], strict=True)
+    gpus: Any = [GpuKey(*key) for key in keys]
+    return tasks.assign(gpu=gpus)
 
 
-def _cells(job: JobSummary, summary: Summary) -> dict[GpuKey, Cell]:
-    here = summary.machine.host if summary.machine else "an unknown host"
-    tasks: dict[GpuKey, list[TaskSummary]] = defaultdict(list)
-    for task in job.tasks:
-        if len(task.gpus) == 1:
-            tasks[GpuKey(task.host or here, task.gpus[0].index, task.gpus[0].uuid)].append(task)
-    return {gpu: _cell(of_gpu) for gpu, of_gpu in tasks.items()}
+def _rates(tasks: DataFrame) -> Series:
+    """Items/s by job, repeat and GPU; of copies the mean."""
+    return tasks.groupby(["job", "repeat", "gpu"], sort=False)["perf"].mean().dropna()
 
 
-def _cell(tasks: Sequence[TaskSummary]) -> Cell:
-    rates: dict[int, list[float]] = defaultdict(list)
-    for task in tasks:
-        if task.perf is not None:
-            rates[task.repeat].append(task.perf)
-    ok, not_run = sum(task.status == "ok" for task in tasks), sum(task.status in OPEN for task in tasks)
-    return Cell(
-        by_repeat={repeat: statistics.fmean(of) for repeat, of in rates.items()},
-        n=len(tasks),
-        fail=len(tasks) - ok - not_run,
-        not_run=not_run,
-        unsteady=sum(task.steady is False for task in tasks),
-        uses=tuple(task.use for task in tasks if task.status == "ok" and task.use),
-    )
+def _cells(tasks: DataFrame) -> dict[str, dict[GpuKey, Cell]]:
+    ok = tasks["status"] == "ok"
+    counted = tasks.assign(n=1, fail=~ok & ~tasks["open"], unsteady=(~tasks["steady"]).fillna(False).astype(bool))
+    counts = counted.groupby(["job", "gpu"], sort=False)[["n", "fail", "open", "unsteady"]].sum()
+    uses = tasks[ok & tasks["use"].notna()].groupby(["job", "gpu"])["use"].agg(tuple).to_dict()
+    rates: dict[Any, dict[int, float]] = defaultdict(dict)
+    for (job, repeat, gpu), rate in cast("Iterable[Any]", _rates(tasks).items()):
+        rates[job, gpu][repeat] = rate
+    cells: dict[str, dict[GpuKey, Cell]] = defaultdict(dict)
+    for key, n, fail, not_run, unsteady in cast("Iterable[Any]", counts.itertuples()):
+        job, gpu = key
+        cells[job][gpu] = Cell(rates[key], n, fail, not_run, unsteady, uses.get(key, ()))
+    return cells
 
 
-def _why_untested(cells: Mapping[GpuKey, Cell]) -> str | None:
-    if len(cells) < MIN_GPUS:
-        return f"{count(len(cells), 'GPU')}, {MIN_GPUS} are needed"
-    repeats = [len(of) for of in deviations(cells).values()]
+def deviations(tasks: DataFrame) -> Series:
+    """ln(rate / the median GPU's) by job, repeat and GPU, of repeats in which at least three have a rate.
+
+    Args:
+        tasks: one row a task, with columns job, repeat, gpu and perf.
+    """
+    rates = _rates(tasks)
+    rates = rates[rates > 0]
+    rates = rates[rates.groupby(["job", "repeat"]).transform("size") >= MIN_GPUS]
+    return (rates / rates.groupby(["job", "repeat"]).transform("median")).map(math.log)
+
+
+def _why_untested(gpus: int, repeats: Sequence[int]) -> str | None:
+    if gpus < MIN_GPUS:
+        return f"{count(gpus, 'GPU')}, {MIN_GPUS} are needed"
     most, enough = max(repeats, default=0), sum(found >= MIN_REPEATS for found in repeats)
     if most < MIN_REPEATS:
         return f"{count(most, 'repeat')} with at least {MIN_GPUS} GPUs ok, {MIN_REPEATS} are needed"
@@ -174,30 +175,29 @@ def _why_untested(cells: Mapping[GpuKey, Cell]) -> str | None:
     return None
 
 
-def _over_jobs(jobs: Sequence[_Deviations]) -> _Deviations:
-    """Of each GPU the mean over the jobs in which it has all repeats, so that every repeat averages the same ones."""
-    repeats = {repeat for of in jobs for by_repeat in of.values() for repeat in by_repeat}
-    found: dict[GpuKey, dict[int, float]] = {}
-    for gpu in {gpu for of in jobs for gpu in of}:
-        complete = [of[gpu] for of in jobs if gpu in of and of[gpu].keys() == repeats]
-        if complete:
-            found[gpu] = {repeat: statistics.fmean(of[repeat] for of in complete) for repeat in repeats}
-    return found
+def _with_all_jobs(found: Series) -> Series:
+    """The deviations, and beside several jobs those of `ALL_JOBS`: of each GPU the mean over the jobs in which it has
+    all repeats, so that every repeat averages the same jobs."""
+    from pandas import concat
+
+    if found.index.get_level_values("job").nunique() < 2:
+        return found
+    complete = found.unstack("repeat").dropna()
+    together: Any = complete.groupby("gpu").mean().unstack()  # by repeat and GPU, as `found`
+    return cast("Series", concat([found, concat({ALL_JOBS: together}, names=["job"])]))
 
 
-def _tests(job: str, found: _Deviations) -> list[tuple[GpuKey, Deviation]]:
-    enough = {gpu: list(of.values()) for gpu, of in found.items() if len(of) >= MIN_REPEATS}
-    if len(enough) < MIN_GPUS:
-        return []
-    squares = math.fsum(statistics.pvariance(of) * len(of) for of in enough.values())
-    df = sum(len(of) - 1 for of in enough.values()) * (1 - 1 / len(enough))
-    tests = []
-    for gpu, of in enough.items():
-        mean = statistics.fmean(of)
-        error = math.sqrt(squares / df / len(of))
-        p = 2 * float(stdtr(df, -abs(mean) / error)) if error else float(mean == 0)
-        tests.append((gpu, Deviation(job, math.expm1(mean), p, len(of))))
-    return tests
+def _tests(found: Series) -> list[tuple[GpuKey, Deviation]]:
+    """A test for each job and GPU with enough repeats, of jobs with enough such GPUs."""
+    figures = found.groupby(["job", "gpu"], sort=False).agg(["count", "mean", "var"]).query(f"count >= {MIN_REPEATS}")
+    figures = figures[figures.groupby("job")["mean"].transform("size") >= MIN_GPUS]
+    n, mean = figures["count"], figures["mean"]
+    df = (n - 1).groupby("job").transform("sum") * (1 - 1 / n.groupby("job").transform("size"))
+    squares = (figures["var"] * (n - 1)).groupby("job").transform("sum")
+    # Without any scatter a mean of 0 gives 0 / 0, and it is no deviation.
+    p = (2 * stdtr(df, -(mean.abs() / np.sqrt(squares / df / n)))).fillna(1.0)
+    each: Iterable[Any] = zip(figures.index, np.expm1(mean).tolist(), p.tolist(), n.tolist(), strict=True)
+    return [(gpu, Deviation(job, *of_gpu)) for (job, gpu), *of_gpu in each]
 
 
 def _holm(tests: Sequence[tuple[GpuKey, Deviation]]) -> list[tuple[GpuKey, Deviation]]:

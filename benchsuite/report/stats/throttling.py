@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-
-import msgspec
 
 from benchsuite.records import Result, Slice, Stream
 from benchsuite.report.measure.window import MIN_WINDOW_S, TOLERANCE_S, measured_slices, window_slices
 from benchsuite.report.read.load import Row
-
-# Reasons for lower clocks that are trouble; a power cap is normal, and so are idle and clocks that were set.
-CAPPED = "sw_power_cap"
-SLOWING = ("sw_thermal", "hw_thermal", "hw_slowdown", "hw_power_brake")
-# As in the summary of the samples: what was seen holds until the next look, but not over a longer gap.
-_HOLDS_INTERVALS = 3
+from benchsuite.report.read.samples import Sampled, read_samples
+from benchsuite.telemetry import SLOWING, DeviceSample, held
 
 Span = tuple[float, float]
-
-
-class _Line(msgspec.Struct):
-    """What is needed of a line of samples; a series' first line has no time."""
-
-    of: str
-    monotonic_s: float | None = None
-    clock_events: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,11 +48,10 @@ def unthrottled(row: Row) -> tuple[float | None, str | None]:
     if telemetry is None or telemetry.series is None:
         return None, "its samples were not kept"
     try:
-        lines = list(_lines(row.file.parent, telemetry.series))
+        watched = _watched(read_samples(row.file.parent, telemetry.series, whole=True))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         return None, f"its samples cannot be read: {why or error}".lower()
-    watched = _by_gpu(lines)
     gpus = [device.uuid for device in telemetry.devices]
     if unseen := [uuid for uuid in gpus if uuid not in watched]:
         return None, f"its samples have none of {unseen[0]}"
@@ -103,24 +85,13 @@ def _clean(stream: Stream, watched: Sequence[_Watched]) -> Iterator[Slice]:
             yield s
 
 
-def _lines(folder: Path, series: str) -> Iterator[_Line]:
-    """Raises OSError, or ValueError where the name leads elsewhere or a line is not of a series."""
-    parts = PurePosixPath(series).parts
-    if len(parts) != 2 or parts[0] != "telemetry" or ".." in parts:
-        raise ValueError(f"'{series}' is no file of telemetry/")
-    for line in folder.joinpath(*parts).read_bytes().splitlines():
-        yield msgspec.json.decode(line, type=_Line)
-
-
-def _by_gpu(lines: Iterable[_Line]) -> Mapping[str, _Watched]:
-    samples: dict[str, list[tuple[float, bool]]] = defaultdict(list)
-    for line in lines:
-        if line.monotonic_s is not None and line.clock_events is not None:
-            samples[line.of].append((line.monotonic_s, any(event in SLOWING for event in line.clock_events)))
+def _watched(series: Iterable[Sampled]) -> dict[str, _Watched]:
+    """UUID -> when that GPU was watched and slowed; only GPUs whose samples have clock events."""
     found = {}
-    for uuid, of_gpu in samples.items():
-        spans = [(a, b, slow) for (a, slow), (b, _) in itertools.pairwise(of_gpu)]
-        longest_s = _HOLDS_INTERVALS * statistics.median(b - a for a, b, _ in spans) if spans else 0.0
-        held = [(a, b, slow) for a, b, slow in spans if b - a <= longest_s]
-        found[uuid] = _Watched([(a, b) for a, b, _ in held], [(a, b) for a, b, slow in held if slow])
+    for of in series:
+        seen = [(s.monotonic_s, s.clock_events) for s in of.samples if isinstance(s, DeviceSample)]
+        slow = [(at, any(event in SLOWING for event in events)) for at, events in seen if events is not None]
+        if slow:
+            spans = held(slow)
+            found[of.about.of] = _Watched([span[:2] for span in spans], [span[:2] for span in spans if span[2]])
     return found

@@ -174,24 +174,13 @@ def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
     """v0 and d0 of Smyth's scaled inverse chi-squared prior, from mean and variance of the log variances."""
     logs = np.log(variances) - digamma(df / 2) + np.log(df / 2)
     excess = float(logs.var(ddof=1) - polygamma(1, df / 2).mean())
-    d0 = 2 * _inverse_trigamma(excess) if excess > 0 else math.inf
-    if d0 >= _PRIOR_DF:
+    if excess <= polygamma(1, _PRIOR_DF / 2):
         return float((df * variances).sum() / df.sum()), _PRIOR_DF
+    # Imported here because only this needs it, and it takes long. trigamma(y) > 1 / y**2 gives the lower end.
+    from scipy.optimize import brentq
+
+    d0 = 2 * brentq(lambda y: polygamma(1, y) - excess, 1 / math.sqrt(excess), _PRIOR_DF / 2, xtol=1e-15)
     return math.exp(float(logs.mean() + digamma(d0 / 2)) - math.log(d0 / 2)), d0
-
-
-def _inverse_trigamma(value: float) -> float:
-    """Newton's method on 1 / trigamma, which is nearly linear: it converges from this start (Smyth 2004, appendix)."""
-    if value > 1e7:
-        return 1 / math.sqrt(value)
-    y = 0.5 + 1 / value
-    for _ in range(50):
-        trigamma = float(polygamma(1, y))
-        step = trigamma * (1 - trigamma / value) / float(polygamma(2, y))
-        y += step
-        if -step < 1e-9 * y:
-            break
-    return y
 
 
 def _welch(a: Floats, b: Floats, a_df: Floats, b_df: Floats) -> tuple[Floats, Floats]:

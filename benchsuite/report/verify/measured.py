@@ -11,10 +11,8 @@ from benchsuite.report.show.format import count, one_line, percent
 from benchsuite.report.stats.use import cpu_stolen
 from benchsuite.report.verify import Finding, note, ok, some, unmet
 from benchsuite.report.verify.evidence import Evidence
-from benchsuite.telemetry import STOLEN_LIMIT, DeviceTelemetry
+from benchsuite.telemetry import SLOWING, STOLEN_LIMIT, DeviceTelemetry
 
-# Clock events that tell of heat or of the board's protection; a power cap is the card's normal way of working.
-SLOWED_BY = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 # From most to least exact, as `worker.checks` names them, and what a job asks for as it shows there.
 _EXACT = ("fp32", "tf32 or fp16", "bf16")
 _ASKED = {"fp32": "fp32", "tf32": "tf32 or fp16", "amp-fp16": "tf32 or fp16", "bf16": "bf16"}
@@ -131,7 +129,7 @@ def _throttling(results: list[Result], devices: Devices) -> Finding:
         f"{seconds:.1f} s of {device.clock_events_span_s or 0:.1f} s"
         for result, device, events_s in found
         for event, seconds in events_s.items()
-        if event in SLOWED_BY and seconds > 0
+        if event in SLOWING and seconds > 0
     ]
     if slowed:
         remedy = "see to cooling and power supply, then measure anew"

@@ -100,7 +100,7 @@ def _troubles(rows: Sequence[Row]) -> list[Trouble]:
         if row.status not in ("ok", *OPEN):
             lines = "\n".join(line[:_LONGEST_LINE] for line in _lines(error.traceback if error else None))
             message = ((error.message if error else row.reason) or "no reason is recorded")[:_LONGEST_LINE]
-            alike[row.job, row.status, message, lines].append(row)
+            alike[row.task.row, row.status, message, lines].append(row)
     return [
         Trouble(f"{same[0].task.id} on {same[0].task.device}", status, message, lines, len(same) - 1)
         for (_, status, message, lines), same in alike.items()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from markupsafe import Markup
 
+from benchsuite.report.read.curves import Curve, Panel
 from benchsuite.report.read.load import Row
-from benchsuite.report.read.rates import Rates, axis, task_rates
-from benchsuite.report.read.samples import MEASURES, Measure, Sampled, read_samples
+from benchsuite.report.read.rates import rates_curve, rates_panels
+from benchsuite.report.read.samples import MEASURES, read_samples, samples_panel
 from benchsuite.report.show.format import number, one_line
-from benchsuite.report.show.svg import Shade, Span, chart
+from benchsuite.report.show.svg import paint
 
 # A curve takes a kilobyte or two.
 MOST_TIMELINES = 200
@@ -49,25 +49,18 @@ class Figures:
 def timelines(rows: Sequence[Row]) -> Figures:
     """Rates over time of each task, by job, those of one job on one scale. Where there is no room for all, tasks that
     are not ok or not steady come first."""
-    drawn = [(row, rates) for row in rows if (rates := task_rates(row))]
-    by_need = sorted(drawn, key=lambda pair: _calm(pair[0]))[:MOST_TIMELINES]
-    chosen = {id(row) for row, _ in by_need}
-    by_job: dict[str, list[tuple[Row, Rates]]] = defaultdict(list)
-    for row, rates in drawn:
-        if id(row) in chosen:
-            by_job[row.job].append((row, rates))
+    drawn = [row for row in rows if rates_curve(row)]
+    chosen = {id(row) for row in sorted(drawn, key=_calm)[:MOST_TIMELINES]}
+    panels = rates_panels(row for row in drawn if id(row) in chosen)
+    alone = all(len(panel.curves) == 1 for panel in panels)
     groups = []
-    alone = all(len(of_job) == 1 for of_job in by_job.values())
-    for job, of_job in by_job.items():
-        top, beyond = axis([rates for _, rates in of_job])
-        end_s = max(rates.end_s for _, rates in of_job)
-        unit, aside = f"{of_job[0][1].unit}/s", f" ({beyond})" if beyond else ""
-        more = f" {unit}{aside}" if alone else ""
-        pictures = tuple(_timeline(row, rates, top, end_s, more) for row, rates in of_job)
-        groups.append(Group(f"{job}, {unit}{aside}", pictures))
+    for panel in panels:
+        unit = panel.unit + (f" ({panel.beyond})" if panel.beyond else "")
+        pictures = tuple(_timeline(panel, curve, f" {unit}" if alone else "") for curve in panel.curves)
+        groups.append(Group(f"{panel.title}, {unit}", pictures))
     if alone:  # a heading over each single picture would leave the page empty beside it
         groups = [Group("", tuple(figure for group in groups for figure in group.figures))] if groups else []
-    return Figures(tuple(groups), len(drawn) - len(by_need))
+    return Figures(tuple(groups), len(drawn) - len(chosen))
 
 
 def telemetry(folder: Path, rows: Sequence[Row]) -> Figures:
@@ -87,9 +80,8 @@ def _calm(row: Row) -> bool:
     return row.status == "ok" and row.window is not None and row.window.steady
 
 
-def _timeline(row: Row, rates: Rates, top: float, end_s: float, unit: str) -> Figure:
-    shades = [Shade(rates.window, "window")] if rates.window else []
-    shades += [Shade(rates.hold, "hold")] if rates.hold else []
+def _timeline(panel: Panel, curve: Curve, unit: str) -> Figure:
+    row = curve.row
     if row.window and row.window.perf is not None and row.status == "ok":
         steady = "" if row.window.steady else ", not steady"
         note = f"{number(row.window.perf)}{unit}{steady}"
@@ -97,35 +89,23 @@ def _timeline(row: Row, rates: Rates, top: float, end_s: float, unit: str) -> Fi
         reason = one_line(row.reason, 80)
         note = reason if reason.startswith(row.status) else f"{row.status}: {reason}"
     name = f"{row.task.id} on {row.task.device}"
-    label = f"Rates of {name} over {rates.end_s:.1f} s; {note}"
-    svg = chart(list(zip(rates.times_s, rates.rates, strict=True)), (0.0, end_s), top, label, shades)
-    return Figure(name, note, Markup(svg))  # noqa: S704 - chart escapes
+    return _figure(name, note, replace(panel, curves=(curve,)), f"Rates of {name} over {curve.end_s:.1f} s; {note}")
 
 
 def _sampled(folder: Path, row: Row) -> Iterator[Figure]:
-    assert row.result is not None
-    series = read_samples(folder, row.result)
+    assert row.result is not None and row.result.telemetry is not None
+    series = read_samples(folder, row.result.telemetry.series)
     start_s = min((of.samples[0].monotonic_s for of in series), default=0.0)
     end_s = max((of.samples[-1].monotonic_s for of in series), default=0.0)
-    window = row.window
-    shades = []
-    if window and window.start_s is not None and window.end_s is not None:
-        shades = [Shade((window.start_s - start_s, window.end_s - start_s), "window")]
     for of in series:
-        for measure in MEASURES:
-            if measure.kind == of.about.kind:
-                yield from _curve(of, measure, (start_s, end_s), shades)
+        for measure in [measure for measure in MEASURES if measure.kind == of.about.kind]:
+            panel = samples_panel(measure, [(row, of)], start_s, end_s)
+            values = [value for _, value in panel.curves[0].points]
+            if len(values) > 1:
+                low, high = (f"{value:.1f}" if value < 100 else f"{value:.0f}" for value in (min(values), max(values)))
+                note = f"{low} to {high} {panel.unit}".rstrip()
+                yield _figure(f"{of.name}: {panel.title}", note, panel, f"{panel.title} of {of.name}: {note}")
 
 
-def _curve(of: Sampled, measure: Measure, span: Span, shades: Sequence[Shade]) -> Iterator[Figure]:
-    points = [(at - span[0], value) for at, value in measure.points(of)]
-    if len(points) < 2:
-        return
-    values = [value for _, value in points]
-    unit = f" {measure.unit}" if measure.unit else ""
-    low, high = (f"{value:.1f}" if value < 100 else f"{value:.0f}" for value in (min(values), max(values)))
-    note = f"{low} to {high}{unit}"
-    label = f"{measure.name} of {of.name}: {note}"
-    top = 100.0 if measure.unit == "%" else max(values)
-    svg = chart(points, (0.0, span[1] - span[0]), top, label, shades)
-    yield Figure(f"{of.name}: {measure.name}", note, Markup(svg))  # noqa: S704 - chart escapes
+def _figure(name: str, note: str, panel: Panel, label: str) -> Figure:
+    return Figure(name, note, Markup(paint(panel, label)))  # noqa: S704 - paint escapes

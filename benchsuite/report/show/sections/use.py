@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchsuite.report.read.summary import JobSummary, StdParts, Summary, TaskSummary, Use
 from benchsuite.report.show.document import Cell, Column, Section, table
 from benchsuite.report.show.format import NONE, count, number, one_line, percent, share, whole
-from benchsuite.report.stats.throttling import CAPPED, SLOWING
+from benchsuite.telemetry import CAPPED, SLOWING
 
 _LEGEND = (
     "Means over ok tasks while measured. util: any kernel runs. GiB: peak of one GPU. items/J: rate / power of all "

@@ -1,0 +1,86 @@
+"""The tidy frames: one row a task, one row a job; and pandas stays out of what does not need it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import keep_run, make_gpu, make_result, make_run, make_task
+from made_telemetry import make_device, make_telemetry
+
+from benchsuite.describe.tasks import Job, Placement
+from benchsuite.report.read.summary import Summary
+from benchsuite.report.sources import summary_of
+from benchsuite.report.stats.frame import job_frame, task_frame
+
+
+def summary(folder: Path) -> Summary:
+    job = Job(name="group", model="vae", placement=Placement(devices="progression"))
+    group = make_task(job=job, gpus=(make_gpu(0), make_gpu(1)), ranks=2)
+    telemetry = make_telemetry(make_device(0, events={"sw_power_cap": 3.0}))
+    results = [
+        make_result("vae", [100.0] * 30, telemetry=telemetry),
+        make_result("vae", (), gpu=1, status="oom"),
+        make_result(rates=[50.0] * 30, task=group),
+    ]
+    tasks = [*(result.task for result in results), make_task("vae", gpu=2)]
+    keep_run(folder, results, tasks, run=make_run(3))
+    return summary_of(folder)
+
+
+def test_a_task_frame_has_one_row_a_planned_task(tmp_path: Path) -> None:
+    frame = task_frame(summary(tmp_path)).set_index("task")
+    assert frame["job"].to_dict() == {"vae.J0.0": "vae", "vae.J0.1": "vae", "vae.J0.2": "vae", "group.J0.1": "group.2"}
+    ok = frame.loc["vae.J0.0"]
+    assert (ok["perf"], ok["status"], ok["steady"], ok["slices"]) == (100.0, "ok", True, 18)
+    assert (ok["host"], ok["gpu_index"], ok["gpu_uuid"]) == ("hostA", 0, "GPU-0000")
+    assert frame["open"].to_dict() == {"vae.J0.0": False, "vae.J0.1": False, "vae.J0.2": True, "group.J0.1": False}
+
+
+def test_what_a_task_lacks_is_absent_and_no_number(tmp_path: Path) -> None:
+    frame = task_frame(summary(tmp_path)).set_index("task")
+    assert frame["perf"].isna().to_dict() == {
+        "vae.J0.0": False, "vae.J0.1": True, "vae.J0.2": True, "group.J0.1": False
+    }  # fmt: skip
+    assert frame.loc["vae.J0.1":"vae.J0.2", "steady"].isna().all()
+    assert frame.loc["group.J0.1", ["gpu_index", "gpu_uuid"]].isna().all(), "a group has no single GPU"
+
+
+def test_the_columns_of_a_task_frame_have_one_type_whatever_the_run(tmp_path: Path) -> None:
+    some = task_frame(summary(tmp_path))
+    none = task_frame(Summary(source="x", jobs=()))
+    assert len(none) == 0
+    assert none.dtypes.to_dict() == some.dtypes.to_dict()
+
+
+def test_a_job_frame_has_the_figures_of_records_within_and_the_time_under_each_clock_event(tmp_path: Path) -> None:
+    frame = job_frame(summary(tmp_path)).set_index("name")
+    vae = frame.loc["vae"]
+    assert (vae["n"], vae["fail"], vae["perf"], vae["use_power_w"]) == (3, 2, 100.0, 650.0)
+    assert (vae["use_sw_power_cap"], vae["use_hw_thermal"]) == (0.2, 0.0)
+    assert frame.loc["group.2", "use_sw_power_cap"] is None
+
+
+@pytest.mark.parametrize("arguments", [["report"], ["report", "--md", "-"], ["summary"], ["list", "plots"]])
+def test_pandas_stays_out_of_what_does_not_need_it(arguments: list[str], tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result()])
+    command = [*arguments, str(tmp_path)] if arguments[0] != "list" else arguments
+    code = f"import sys; from benchsuite.cli import main\ntry: main({command!r})\nexcept SystemExit: pass\n"
+    code += "print('LOADED', 'pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "LOADED False"
+
+
+def test_one_result_in_words_needs_no_pandas_and_no_scipy(tmp_path: Path) -> None:
+    """The run prints one line a result; what it imports for it would disturb the tasks that still train."""
+    keep_run(tmp_path, [make_result()])
+    code = (
+        "import sys; from pathlib import Path; from benchsuite.rundir import results\n"
+        "from benchsuite.report.show.one_line import figure\n"
+        f"print([figure(result).words for _, result in results(Path({str(tmp_path)!r}))])\n"
+        "print({'pandas', 'scipy', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['100.00 image/s (18 slices, 9.0 s)']", "set()"]
