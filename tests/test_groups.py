@@ -31,9 +31,8 @@ from benchsuite.describe import entries
 from benchsuite.events import PULSE_BYTES
 from benchsuite.models import Share, polynome, recommendation, subpixel
 from benchsuite.worker.rank_slices import AgreedRule
-from benchsuite.worker.step import make_step
 from benchsuite.worker.timing import Stop
-from benchsuite.worker.training import How
+from benchsuite.worker.ways import make_step
 
 pytestmark = pytest.mark.torch
 
@@ -88,7 +87,7 @@ def test_the_mean_of_the_ranks_gradients_is_that_of_their_joined_batch(model: An
         torch.manual_seed(7)
         workload = model.build(params)
         both = [next(iter(workload.batches(Share(rank=rank, ranks=2)))) for rank in range(2)]
-        make_step(workload, How()).run(pick(both))
+        make_step(workload).run(pick(both))
         return [p.grad.clone() for p in workload.modules["net"].parameters()]
 
     one, other = gradients(lambda both: both[0]), gradients(lambda both: both[1])

@@ -14,23 +14,26 @@ from typing import Any
 
 import msgspec
 
-from benchsuite.describe.tasks import Task
+from benchsuite.describe.tasks import Job, Task
+from benchsuite.describe.training import Parallel, Training
 from benchsuite.errors import BenchError, ModelError
 from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, SliceClosed, pulse_file, rank_file
 from benchsuite.models import Share
 from benchsuite.records import Phase, Slice
 from benchsuite.worker.build import build, module_of, seed_of
-from benchsuite.worker.checks import Learning, check_band, check_precision
+from benchsuite.worker.checks import check_band, check_precision
+from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.parent_death import die_with_parent
+from benchsuite.worker.precision import set_precision
 from benchsuite.worker.rank_slices import AgreedRule
 from benchsuite.worker.ranks import Ranks, is_of_peers, join, rank_of
-from benchsuite.worker.step import Step, make_step, read_compiled
+from benchsuite.worker.step import Step
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
-from benchsuite.worker.training import How, set_precision
 from benchsuite.worker.warmup import PROBE_S, loss_of, probe, warm_up
+from benchsuite.worker.ways import make_step
 
 
 def main(task_file: str) -> int:
@@ -64,7 +67,7 @@ def main(task_file: str) -> int:
 
 
 def _exit(status: int) -> None:
-    """A rank goes at once: torch's threads of communication were seen to abort a process that takes leave properly."""
+    """Ranks call os._exit: communication threads of torch can abort a process during normal interpreter shutdown."""
     sys.stdout.flush()
     sys.stderr.flush()
     if "RANK" in os.environ:
@@ -82,14 +85,15 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     module = module_of(task)
     device = open_device("cuda" if task.gpus else "cpu", rank)
     ranks = join(device.name, task.job.timeout_s, pulse_file(assignment.events)) if task.ranks > 1 else None
-    set_precision(task.job.precision, device.name)
+    training = training_of(task.job)
+    set_precision(training.precision, device.name)
     workload = build(module, task, rank)
-    how = How(device.name, task.job.precision, task.job.compile, task.job.channels_last)
-    step = make_step(workload, how, ranks)
-    learns = Learning(workload) if workload.modules else None
-    precision = check_precision(how, steps_itself=workload.step is not None) if workload.modules else None
+    step = make_step(workload, training, device.name, ranks)
+    precision = None
+    if workload.modules:
+        precision = check_precision(training.precision, device.name, steps_itself=workload.step is not None)
     share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
-    batches = iter(workload.batches(share))
+    batches = step.feed(iter(workload.batches(share)))
     warmed = warm_up(step, batches, device)
     ready = Ready(
         n=events.count,
@@ -109,14 +113,12 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         return
     control.wait_for_go()
     if ranks:
-        ranks.agree([1])  # until rank 0 has heard it
+        ranks.barrier()  # only rank 0 reads the pipe: the others wait here until it has read "go"
     measuring = Measuring(task, device, step, events, control, ranks)
     stopped_by = measuring.run(batches, assignment.hold_limit_s)
     peak_memory = device.peak_memory()  # before the checks, which need memory of their own
-    if learns:
-        learns.check()
+    step.check()
     if ranks:
-        ranks.check_same(workload.modules, (update.trains for update in workload.updates))
         ranks.leave()
     check_band(measuring.last_loss, task.job.loss_band)
     end = End(
@@ -124,9 +126,19 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         at_s=time.monotonic(),
         stopped_by=stopped_by,
         peak_memory=peak_memory,
-        compiled=read_compiled() if task.job.compile != "none" and step.losses else None,
+        compiled=compiled_in(training, step.losses),
     )
     events.write(end)
+
+
+def training_of(job: Job) -> Training:
+    """How a job's model is trained, as one record."""
+    return Training(
+        precision=job.precision,
+        compile=job.compile,
+        channels_last=job.channels_last,
+        parallel=Parallel(dp=job.parallel.dp, port=job.parallel.port),
+    )
 
 
 def _control_fd(assignment: Assignment, rank: int) -> int | None:

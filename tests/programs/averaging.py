@@ -18,8 +18,7 @@ from torch import Tensor
 
 from benchsuite.models import Share, Workload, on_tensors
 from benchsuite.worker.ranks import join
-from benchsuite.worker.step import make_step
-from benchsuite.worker.training import How
+from benchsuite.worker.ways import make_step
 
 STEPS = 2
 
@@ -86,15 +85,15 @@ def main(pulse: str, names: list[str]) -> None:
     found = {}
     for name in names:
         workload = build(name)
-        step = make_step(workload, How(), ranks)
+        step = make_step(workload, ranks=ranks)
         for number, batch in enumerate(batches(workload, ranks.rank, ranks.ranks)):
             torch.manual_seed(1000 * number + ranks.rank)
             step.run(copy.deepcopy(batch))
-        ranks.check_same(workload.modules, (update.trains for update in workload.updates))
+        step.check()
         if ranks.rank == 0:
             mine, theirs = trained(workload), played(name, ranks.ranks)
             found[name] = max(float((mine[k] - theirs[k]).abs().max()) for k in theirs)
-        ranks.agree([1])
+        ranks.barrier()
     if ranks.rank == 0:
         print(json.dumps({"apart": found, "beats": list(ranks.pulse)}), flush=True)
     ranks.leave()
