@@ -409,6 +409,9 @@ def test_files_are_as_dense_as_imagenets() -> None:
 def test_a_loading_step_counts_the_images_moved() -> None:
     """The meta device stands in for a GPU."""
     workload = build(loader)
-    assert make_step(workload, device="meta").run(first_batch(workload)) == 4
+    step = make_step(workload, device="meta")
+    (moved,) = step.feed(iter([first_batch(workload)]))
+    assert moved.device.type == "meta"
+    assert step.run(moved) == 4
     with pytest.raises(ModelError, match="workers is -1"):
         build(loader, workers=-1)

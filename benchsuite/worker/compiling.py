@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from benchsuite.describe.training import Compile, Training
 from benchsuite.models import Batch, Carry, Loss, Nets
@@ -24,14 +24,11 @@ def settings(training: Training) -> dict[str, str]:
 
 def compiled(loss: Loss, nets: Nets, training: Training) -> Callable[[Batch, Carry], tuple[Tensor, Carry]]:
     """An update's loss as a function of batch and carry, which calls `nets`; compiled as one with them."""
-    if training.compile == "none":
-        return partial(loss, nets)
-    import torch
+    if training.compile != "none":
+        import torch
 
-    def loss_of(batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
-        return loss(nets, batch, carry)
-
-    return cast("Callable[[Batch, Carry], tuple[Tensor, Carry]]", torch.compile(loss_of, **settings(training)))
+        loss = torch.compile(loss, **settings(training))
+    return partial(loss, nets)
 
 
 def graphed(training: Training, device: str) -> bool:
@@ -47,7 +44,10 @@ def begin_graphed() -> None:
 
 
 def read_compiled() -> Compiled:
-    """What Dynamo has made in this process so far; its counters are no public interface, so see `test_step`."""
+    """What Dynamo has made in this process so far; a break in a module counts again in each function that calls it.
+
+    Its counters are no public interface, so see `test_step`.
+    """
     from torch._dynamo.utils import counters
 
     return Compiled(graphs=counters["stats"]["unique_graphs"], breaks=sum(counters["graph_break"].values()))
