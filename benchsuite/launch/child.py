@@ -14,7 +14,7 @@ from typing import Literal
 
 from benchsuite.describe.tasks import RENDEZVOUS, Task, recorded_environ
 from benchsuite.errors import OutputError
-from benchsuite.events import Assignment
+from benchsuite.events import Assignment, control_file
 from benchsuite.isolation.fencing import Tenant
 from benchsuite.launch import process
 from benchsuite.launch.datasets import Given
@@ -69,16 +69,18 @@ class Child:
         self.err = ledger.log(task, "err")
         events = ledger.log(task, "events.jsonl")
         self._watch = Watch(events, task.ranks)
-        control, self._say_fd = os.pipe()
+        self._control = Path(control_file(str(events))) if task.ranks > 1 else None
+        control, self._say_fd = os.pipe() if self._control is None else (None, _open_fifo(self._control))
         try:
             self.tree = self._start(task, ledger, environ, control, events, alone=alone)
         finally:
-            os.close(control)
+            if control is not None:
+                os.close(control)
         self.started_s = time.monotonic()
         self.deadline_s = self.started_s + task.job.timeout_s
 
     def _start(
-        self, task: Task, ledger: Ledger, environ: Mapping[str, str], control: int, events: Path, *, alone: bool
+        self, task: Task, ledger: Ledger, environ: Mapping[str, str], control: int | None, events: Path, *, alone: bool
     ) -> process.Tree:
         hold_limit_s = 0.0 if alone else task.job.max_time_s
         assignment = Assignment(
@@ -86,6 +88,7 @@ class Child:
             events=str(events),
             data=self.found.data.folder if self.found.data else None,
             control_fd=control,
+            control_file=str(self._control) if self._control else None,
             hold_limit_s=hold_limit_s,
             probe=self.found.probe,
         )
@@ -99,10 +102,10 @@ class Child:
                 mark=f"{os.getpid()}.{slug(task.id)}.{self.attempt}.{time.monotonic_ns()}",
                 out=ledger.log(task, "out"),
                 err=self.err,
-                pass_fds=(control,),
+                pass_fds=() if control is None else (control,),
             )
         except (OSError, ValueError) as error:  # ValueError: what this locale cannot hand to a child
-            os.close(self._say_fd)
+            self._close_control()
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise OutputError(f"{file}: cannot start a task: {why}") from None
 
@@ -147,7 +150,25 @@ class Child:
         self._closed = True
         self.end()
         self.tenant.close()
+        self._close_control()
+
+    def _close_control(self) -> None:
         os.close(self._say_fd)
+        if self._control:
+            self._control.unlink(missing_ok=True)
+
+
+def _open_fifo(path: Path) -> int:
+    """Make a FIFO and open its writing end.
+
+    Raises:
+        OutputError: the folder's file system has no FIFOs, or cannot be written.
+    """
+    try:
+        os.mkfifo(path, 0o600)
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # to write alone would wait for the reader
+    except OSError as error:
+        raise OutputError(f"{path}: cannot make a FIFO: {error.strerror}") from None
 
 
 def _own_path() -> list[str]:

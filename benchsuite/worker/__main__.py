@@ -142,11 +142,14 @@ def training_of(job: Job) -> Training:
 
 
 def _control_fd(assignment: Assignment, rank: int) -> int | None:
-    """The pipe on which the parent speaks. Of a group only rank 0 listens, at the end that its launcher holds."""
-    fd = assignment.control_fd
-    if fd is None or assignment.task.ranks == 1:
-        return fd
-    return os.open(f"/proc/{os.getppid()}/fd/{fd}", os.O_RDONLY) if rank == 0 else None
+    """Where the parent speaks: an inherited pipe, or a FIFO that only rank 0 of a group opens."""
+    if assignment.control_file is None:
+        return assignment.control_fd
+    if rank:
+        return None
+    fd = os.open(assignment.control_file, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a parent that is gone
+    os.set_blocking(fd, True)
+    return fd
 
 
 class Measuring:
