@@ -16,7 +16,8 @@ from benchsuite.schema import Record
 class Assignment(Record, frozen=True, kw_only=True):
     """The file that a worker is started with.
 
-    `control_fd` is an inherited pipe on which the parent says `go` and `stop`; without it the worker begins at once.
+    The parent says `go` and `stop` on `control_fd`, an inherited pipe, or to a group on `control_file`, a FIFO that
+    rank 0 reads; without either the worker begins at once.
     `data` is the job's data set, found complete. `hold_limit_s` bounds how long a task that is done trains on for its
     neighbours; 0 where it has none. `probe`: only see whether it fits in memory, measure nothing.
     """
@@ -25,6 +26,7 @@ class Assignment(Record, frozen=True, kw_only=True):
     events: str
     data: DataFolder | None = None
     control_fd: int | None = None
+    control_file: str | None = None
     hold_limit_s: float = 0.0
     probe: bool = False
 
@@ -40,6 +42,11 @@ def rank_file(events: str, rank: int) -> str:
 def pulse_file(events: str) -> str:
     """The heartbeats of a group: a number of 8 bytes for each rank, which grows as it gets on."""
     return f"{events.removesuffix('.jsonl')}.pulse"
+
+
+def control_file(events: str) -> str:
+    """The FIFO on which the parent speaks to a group."""
+    return f"{events.removesuffix('.jsonl')}.control"
 
 
 class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):

@@ -15,8 +15,7 @@ pytestmark = pytest.mark.torch
 from benchsuite.errors import ModelError  # noqa: E402
 from benchsuite.models import Optimiser, Workload, supervised  # noqa: E402
 from benchsuite.worker import checks  # noqa: E402
-from benchsuite.worker.step import make_step  # noqa: E402
-from benchsuite.worker.training import How  # noqa: E402
+from benchsuite.worker.ways import make_step  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -24,14 +23,14 @@ from benchsuite.worker.training import How  # noqa: E402
 )
 def test_the_precision_in_force_is_measured(precision: Any, in_force: str) -> None:
     """On a CPU tf32 is fp32."""
-    found = checks.check_precision(How("cpu", precision))
+    found = checks.check_precision(precision, "cpu")
     assert (found.asked, found.in_force) == (precision, in_force)
     assert 0 < found.matmul_error < 1e-2
     assert 0 < found.conv_error < 1e-2
 
 
 def test_fp32_with_the_errors_of_tf32_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rounded(how: How, operation: Any, left: Any, right: Any) -> float:
+    def rounded(precision: Any, operation: Any, left: Any, right: Any) -> float:
         """As tensor cores do: inputs cut to 11 bits, products and sums in fp32."""
 
         def cut(x: Any) -> Any:
@@ -44,8 +43,8 @@ def test_fp32_with_the_errors_of_tf32_is_refused(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(checks, "_error", rounded)
     with pytest.raises(ModelError, match="fp32 was asked for, but errors are those of tf32 or fp16"):
-        checks.check_precision(How("cpu", "fp32"))
-    assert checks.check_precision(How("cpu", "tf32")).in_force == "tf32 or fp16"
+        checks.check_precision("fp32", "cpu")
+    assert checks.check_precision("tf32", "cpu").in_force == "tf32 or fp16"
 
 
 def workload(lr: float) -> Workload:
@@ -65,7 +64,7 @@ def workload(lr: float) -> Workload:
 @pytest.mark.parametrize(("lr", "learns"), [(1e-3, True), (0.0, False)])
 def test_a_model_that_learns_nothing_is_found_out(lr: float, learns: bool) -> None:
     model = workload(lr)
-    step = make_step(model, How())
+    step = make_step(model)
     learning = checks.Learning(model)
     step.run(torch.randn(8, 4))
     if learns:
@@ -96,6 +95,6 @@ def test_the_band_of_the_loss(tmp_path: Path) -> None:
 
 
 def test_a_model_that_steps_by_itself_is_not_checked_in_a_precision_that_it_does_not_run_in() -> None:
-    found = checks.check_precision(How("cpu", "bf16"), steps_itself=True)
+    found = checks.check_precision("bf16", "cpu", steps_itself=True)
     assert (found.asked, found.in_force) == ("bf16", "fp32")
-    assert checks.check_precision(How("cpu", "bf16")).in_force == "bf16"
+    assert checks.check_precision("bf16", "cpu").in_force == "bf16"

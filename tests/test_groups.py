@@ -31,9 +31,8 @@ from benchsuite.describe import entries
 from benchsuite.events import PULSE_BYTES
 from benchsuite.models import Share, polynome, recommendation, subpixel
 from benchsuite.worker.rank_slices import AgreedRule
-from benchsuite.worker.step import make_step
 from benchsuite.worker.timing import Stop
-from benchsuite.worker.training import How
+from benchsuite.worker.ways import make_step
 
 pytestmark = pytest.mark.torch
 
@@ -79,6 +78,14 @@ def test_four_ranks_learn_alike(tmp_path: Path) -> None:
     assert {name: far for name, far in told["apart"].items() if far > 2e-5} == {}
 
 
+def test_accumulated_and_compiled_gradients_are_averaged_alike(tmp_path: Path) -> None:
+    """Models without noise of their own; the loss is compiled whole, inside the wrapper that averages."""
+    words = ["polynome", "subpixel", "recommendation", '{"accumulate": 2, "compile": "aot_eager"}']
+    told = json.loads(ranks_of("averaging.py", 2, with_pulse(tmp_path, 2), *words))
+    assert {name: far for name, far in told["apart"].items() if far > 2e-5} == {}
+    assert told["breaks"] == 0
+
+
 @pytest.mark.parametrize("model", [polynome, subpixel, recommendation])
 def test_the_mean_of_the_ranks_gradients_is_that_of_their_joined_batch(model: Any) -> None:
     """Where a batch has no statistics of its own: what two ranks learn is what one learns from both their batches."""
@@ -88,7 +95,7 @@ def test_the_mean_of_the_ranks_gradients_is_that_of_their_joined_batch(model: An
         torch.manual_seed(7)
         workload = model.build(params)
         both = [next(iter(workload.batches(Share(rank=rank, ranks=2)))) for rank in range(2)]
-        make_step(workload, How()).run(pick(both))
+        make_step(workload).run(pick(both))
         return [p.grad.clone() for p in workload.modules["net"].parameters()]
 
     one, other = gradients(lambda both: both[0]), gradients(lambda both: both[1])

@@ -26,8 +26,7 @@ import benchsuite.models
 from benchsuite.describe.tasks import Job
 from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, forever, on_tensors
-from benchsuite.worker.step import make_step
-from benchsuite.worker.training import How
+from benchsuite.worker.ways import make_step
 
 pytestmark = pytest.mark.torch
 
@@ -60,7 +59,7 @@ def weights(workload: Workload) -> list[Any]:
 
 def test_two_steps_train_every_parameter(model: ModuleType) -> None:
     workload = build(model)
-    step = make_step(workload, How())
+    step = make_step(workload)
     before = weights(workload)
     for batch in batches_of(workload):
         assert step.run(batch) > 0
@@ -231,11 +230,11 @@ def test_without_the_extras_only_the_models_that_need_them_are_skipped() -> None
 
 def test_the_contract_imports_no_torch() -> None:
     code = (
-        "import sys, benchsuite.models, benchsuite.worker.loop, benchsuite.worker.step as s\n"
+        "import sys, benchsuite.models, benchsuite.worker.loop, benchsuite.worker.ways as s\n"
         "from benchsuite.models import Workload\n"
         "from benchsuite.worker.device import open_device\n"
         "w = Workload(unit='x', batches=lambda share: iter([1]), items=int, step=lambda batch: 3)\n"
-        "assert s.make_step(w, s.How()).run(1) == 3\n"
+        "assert s.make_step(w).run(1) == 3\n"
         "assert open_device('cpu').software() == {}\n"
         "assert open_device('cpu').peak_memory().host_rss_bytes > 1_000_000\n"
         "assert 'torch' not in sys.modules"

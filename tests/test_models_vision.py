@@ -20,10 +20,12 @@ from support import build
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, dcgan, loader, neural_style, on_tensors, scaling, ssd, subpixel
-from benchsuite.worker.step import Step, make_step, read_compiled
-from benchsuite.worker.training import How
+from benchsuite.worker.compiling import read_compiled
+from benchsuite.worker.step import Step
+from benchsuite.worker.ways import make_step
 
 pytestmark = pytest.mark.torch
 
@@ -68,7 +70,7 @@ def test_default_sizes(model: ModuleType, sizes: dict[str, int]) -> None:
 )
 def test_the_loss_falls_on_a_fixed_batch(model: ModuleType, changed: dict[str, Any]) -> None:
     workload = build(model, **changed)
-    found = [one for [one] in losses(make_step(workload, How()), first_batch(workload), steps=8)]
+    found = [one for [one] in losses(make_step(workload), first_batch(workload), steps=8)]
     assert min(found[-2:]) < 0.9 * found[0]
 
 
@@ -78,7 +80,7 @@ def test_compiled_it_is_whole_and_has_the_same_losses(model: ModuleType) -> None
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     found = []
-    for how in (How(), How(compile="aot_eager")):
+    for how in (Training(), Training(compile="aot_eager")):
         workload = build(model)
         found.append(losses(make_step(workload, how), first_batch(workload), steps=2))
     for plain, compiled in zip(*found, strict=True):
@@ -90,7 +92,7 @@ def test_compiled_it_is_whole_and_has_the_same_losses(model: ModuleType) -> None
 @pytest.mark.parametrize("model", TRAINED, ids=named)
 def test_bf16_is_near_fp32(model: ModuleType) -> None:
     found = []
-    for how in (How(), How(precision="bf16")):
+    for how in (Training(), Training(precision="bf16")):
         workload = build(model)
         found.append(losses(make_step(workload, how), first_batch(workload), steps=1)[0])
         assert all(p.dtype is torch.float32 for net in workload.modules.values() for p in net.parameters())
@@ -132,7 +134,7 @@ def test_gan_images_reach_the_discriminator_detached_and_each_update_trains_its_
     weights: list[dict[str, list[Tensor]]] = []
     step = make_step(
         Workload(workload.unit, workload.batches, workload.items, workload.modules, (watched(fool), watched(tell))),
-        How(),
+        Training(),
     )
     batch = first_batch(workload)
     assert step.run(batch) == step.run(batch) == 2
@@ -149,7 +151,7 @@ def test_gan_images_reach_the_discriminator_detached_and_each_update_trains_its_
 
 def test_a_discriminator_learns_to_tell() -> None:
     workload = build(dcgan, batch_size=8)
-    tells = [tell for _, tell in losses(make_step(workload, How()), first_batch(workload), steps=12)]
+    tells = [tell for _, tell in losses(make_step(workload), first_batch(workload), steps=12)]
     assert tells[0] == pytest.approx(2 * 0.693, rel=0.3)
     assert tells[-1] < 0.8 * tells[0]
 
@@ -188,7 +190,7 @@ def test_the_critic_is_vgg16_and_stays_as_it_is() -> None:
     layers = [layer for part in vgg.parts for layer in part]
     assert [type(layer) for layer in layers] == [type(layer) for layer in theirs]
     before = copy.deepcopy(vgg.state_dict())
-    step = make_step(workload, How())
+    step = make_step(workload)
     batch = first_batch(workload)
     assert step.run(batch) == 2
     assert all(p.grad is None and not p.requires_grad for p in vgg.parameters())
@@ -400,6 +402,9 @@ def test_files_are_as_dense_as_imagenets() -> None:
 def test_a_loading_step_counts_the_images_moved() -> None:
     """The meta device stands in for a GPU."""
     workload = build(loader)
-    assert make_step(workload, How(device="meta")).run(first_batch(workload)) == 4
+    step = make_step(workload, device="meta")
+    (moved,) = step.feed(iter([first_batch(workload)]))
+    assert moved.device.type == "meta"
+    assert step.run(moved) == 4
     with pytest.raises(ModelError, match="workers is -1"):
         build(loader, workers=-1)

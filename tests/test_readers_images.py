@@ -29,8 +29,7 @@ from benchsuite.describe.tasks import DataFolder
 from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, convnet, dcgan, loader, neural_style, ssd, subpixel
 from benchsuite.models.readers import images
-from benchsuite.worker.step import make_step
-from benchsuite.worker.training import How
+from benchsuite.worker.ways import make_step
 
 pytestmark = pytest.mark.torch
 
@@ -124,7 +123,7 @@ def test_a_batch_is_like_a_generated_one_and_trains(case: Case, prepared: dict[s
             other.stride(),
             other.device,
         )
-    step = make_step(workload, How(device="cpu" if workload.modules else "meta"))
+    step = make_step(workload, device=("cpu" if workload.modules else "meta"))
     assert step.run(read[2]) == 2
     assert all(torch.isfinite(loss) for loss in step.losses)
 

@@ -28,8 +28,7 @@ from benchsuite.describe.tasks import DataFolder
 from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, translator
 from benchsuite.models.readers import bpe_ids, ratings, tokens
-from benchsuite.worker.step import make_step
-from benchsuite.worker.training import How
+from benchsuite.worker.ways import make_step
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
@@ -105,7 +104,7 @@ def test_batches_are_as_generated_ones_and_train(name: str, folders: dict[str, D
         assert (one.dtype, one.dim(), one.is_contiguous()) == (other.dtype, other.dim(), other.is_contiguous())
         assert one.shape[: 1 if lengths else None] == other.shape[: 1 if lengths else None]
     assert workload.items(prepared) == workload.items(generated)
-    step = make_step(workload, How())
+    step = make_step(workload)
     assert step.run(prepared) == workload.items(prepared)
     assert all(torch.isfinite(loss) for loss in step.losses)
 

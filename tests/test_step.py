@@ -16,13 +16,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
-from benchsuite.describe.tasks import Precision
+from benchsuite.describe.training import Precision, Training
 from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Carry, Nets, Optimiser, Share, Update, Workload, polynome, supervised, vae
+from benchsuite.worker.checks import Learning
+from benchsuite.worker.compiling import read_compiled
 from benchsuite.worker.device import Cpu, open_device
-from benchsuite.worker.step import Step, make_step, own_step_notes, read_compiled
-from benchsuite.worker.training import How, set_precision
+from benchsuite.worker.precision import set_precision
+from benchsuite.worker.step import Step
 from benchsuite.worker.warmup import WARM_UP_STEPS, warm_up
+from benchsuite.worker.ways import make_step
+from benchsuite.worker.ways.solo import own_step_notes
 
 pytestmark = pytest.mark.torch
 no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -61,7 +65,7 @@ def test_a_plain_step_is_training_written_by_hand() -> None:
     workload = line(Optimiser(optim.SGD, {"lr": 0.1, "momentum": 0.9}))
     net = copy.deepcopy(workload.modules["net"])
     optimiser = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    step = make_step(workload, How())
+    step = make_step(workload)
     for batch in points(5):
         assert step.run(batch) == 8
         loss = F.mse_loss(net(batch[0]), batch[1])
@@ -82,7 +86,7 @@ def test_each_precision_trains(precision: Precision, output: torch.dtype | None)
     workload, batches = small_vae()
     seen: list[torch.dtype] = []
     workload.modules["net"].register_forward_hook(lambda net, args, outputs: seen.append(outputs[0].dtype))
-    step = make_step(workload, How(precision=precision))
+    step = make_step(workload, Training(precision=precision))
     before = copy.deepcopy(workload.modules["net"].state_dict())
     for batch in batches:
         step.run(batch)
@@ -96,7 +100,7 @@ def test_mixed_precision_stays_near_full_precision() -> None:
     losses = {}
     for precision in ("fp32", "bf16", "amp-fp16"):
         workload = line(Optimiser(optim.SGD, {"lr": 0.1}))
-        step = make_step(workload, How(precision=precision))
+        step = make_step(workload, Training(precision=precision))
         for batch in points(4, scale=0.1):
             step.run(batch)
         losses[precision] = float(step.losses[0])
@@ -108,7 +112,7 @@ def test_mixed_precision_stays_near_full_precision() -> None:
 def test_an_overflow_in_half_precision_is_skipped() -> None:
     workload = line(Optimiser(optim.SGD, {"lr": 0.1}))
     before = copy.deepcopy(workload.modules["net"].state_dict())
-    step = make_step(workload, How(precision="amp-fp16"))
+    step = make_step(workload, Training(precision="amp-fp16"))
     step.run(points(1, scale=1e5)[0])
     assert all(torch.equal(before[key], value) for key, value in workload.modules["net"].state_dict().items())
 
@@ -120,7 +124,7 @@ def test_an_overflow_leaves_no_momentum_behind(device: str) -> None:
     weights = []
     for settings in (of_plain, of_fused):
         workload = line(Optimiser(optim.SGD, settings))
-        step = make_step(workload, How(device, "amp-fp16"))
+        step = make_step(workload, Training(precision="amp-fp16"), device)
         dirty = [torch.full_like(param, torch.inf) for param in workload.modules["net"].parameters() for _ in range(99)]
         del dirty
         step.run(points(1, scale=1e5)[0])
@@ -133,7 +137,7 @@ def test_an_overflow_leaves_no_momentum_behind(device: str) -> None:
 
 def test_tf32_is_noted_where_there_is_none() -> None:
     set_precision("tf32", "cpu")
-    step = make_step(line(Optimiser(optim.SGD, {"lr": 0.1})), How(precision="tf32"))
+    step = make_step(line(Optimiser(optim.SGD, {"lr": 0.1})), Training(precision="tf32"))
     assert step.notes == ("tf32: a CPU computes in fp32",)
 
 
@@ -143,7 +147,7 @@ def test_a_compiled_step_has_the_same_losses_and_reports_its_graphs() -> None:
     torch._dynamo.utils.counters.clear()
     assert read_compiled().graphs == 0
     found = []
-    for way in (How(), How(compile="aot_eager")):
+    for way in (Training(), Training(compile="aot_eager")):
         workload, batches = small_vae()
         step = make_step(workload, way)
         torch.manual_seed(3)
@@ -175,9 +179,9 @@ def test_graph_breaks_are_counted() -> None:
     whole = line(Optimiser(optim.SGD, {"lr": 0.1}))
     update = whole.updates[0]
     workload = Workload(whole.unit, whole.batches, whole.items, {"net": Broken()}, (update,))
-    make_step(workload, How(compile="aot_eager")).run(points(1)[0])
-    assert read_compiled().breaks == 1
-    assert read_compiled().graphs == 2
+    make_step(workload, Training(compile="aot_eager")).run(points(1)[0])
+    assert read_compiled().breaks == 2, "one in the module, one in the loss that calls it"
+    assert read_compiled().graphs == 3, "before it, behind it, and the loss"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "amp-fp16"])
@@ -185,7 +189,7 @@ def test_gradients_are_clipped_at_their_true_size(precision: Precision) -> None:
     """Under a scaler the gradients are 65,536 times too large until they are unscaled; SGD with lr 1 shows them."""
     workload = line(Optimiser(optim.SGD, {"lr": 1.0}, clip_norm=0.01))
     before = [value.detach().clone() for value in workload.modules["net"].parameters()]
-    make_step(workload, How(precision=precision)).run(points(1, scale=0.1)[0])
+    make_step(workload, Training(precision=precision)).run(points(1, scale=0.1)[0])
     moved = [a - b.detach() for a, b in zip(before, workload.modules["net"].parameters(), strict=True)]
     assert float(torch.cat([m.flatten() for m in moved]).norm()) == pytest.approx(0.01, rel=1e-3)
 
@@ -218,7 +222,7 @@ def test_several_updates_train_their_own_module_and_pass_a_carry() -> None:
     seen: list[Any] = []
     workload = two_updates(seen)
     writer, reader = (copy.deepcopy(workload.modules[name]) for name in ("writer", "reader"))
-    step = make_step(workload, How())
+    step = make_step(workload)
     sgd, adam = optim.SGD(writer.parameters(), lr=0.1), optim.Adam(reader.parameters(), lr=0.01)
     batches = [batch[0] for batch in points(3)]
     counts = []
@@ -246,10 +250,10 @@ def test_several_updates_train_their_own_module_and_pass_a_carry() -> None:
 def test_a_model_that_steps_by_itself_is_left_alone() -> None:
     net = nn.Linear(2, 1)
     workload = Workload("frame", lambda share: iter(()), lambda batch: 0, {"net": net}, step=lambda batch: 5)
-    step = make_step(workload, How())
+    step = make_step(workload)
     assert step.run(None) == 5
     assert step.losses == [] and step.notes == ()
-    assert own_step_notes(How(precision="bf16", compile="default")) == (
+    assert own_step_notes(Training(precision="bf16", compile="default")) == (
         "the model steps by itself, without precision bf16 and compile default",
     )
 
@@ -262,10 +266,10 @@ def test_the_losses_of_a_model_that_steps_by_itself_are_seen() -> None:
         return 1
 
     workload = Workload("frame", lambda share: iter(()), lambda batch: 0, step=own_step, losses=losses)
-    step = make_step(workload, How())
+    step = make_step(workload)
     step.run(None)
     assert [float(loss) for loss in step.losses] == [0.5]
-    assert own_step_notes(How(channels_last=True)) == ("the model steps by itself, without channels_last",)
+    assert own_step_notes(Training(channels_last=True)) == ("the model steps by itself, without channels_last",)
 
 
 def test_channels_last_lays_out_images_and_convolutions_and_trains_alike() -> None:
@@ -292,9 +296,9 @@ def test_channels_last_lays_out_images_and_convolutions_and_trains_alike() -> No
             loss=lambda output, batch: output.square().mean(),
             optimiser=Optimiser(optim.SGD, {"lr": 0.1}),
         )
-        step = make_step(workload, How(channels_last=channels_last))
-        for _ in range(3):
-            step.run(images)
+        step = make_step(workload, Training(channels_last=channels_last))
+        for batch in step.feed(iter([images] * 3)):
+            step.run(batch)
         return net
 
     last, first = trained(True), trained(False)
@@ -315,7 +319,7 @@ def in_half(loss: Callable[[Tensor], Tensor]) -> Step:
         loss=lambda output, batch: loss(output),
         optimiser=Optimiser(optim.SGD, {"lr": 1e-12}),
     )
-    return make_step(workload, How(precision="amp-fp16"))
+    return make_step(workload, Training(precision="amp-fp16"))
 
 
 ONES = torch.ones(2, 1)
@@ -346,19 +350,21 @@ def test_a_loss_that_has_run_away_is_told_from_a_scale_that_does_not_fit() -> No
 
 
 def test_only_fp16_has_loss_scales() -> None:
-    assert make_step(small_vae()[0], How()).scales == ()
+    assert make_step(small_vae()[0]).scales == ()
 
 
 def test_data_without_a_model_is_counted() -> None:
     workload = Workload("image", lambda share: iter(()), lambda batch: len(batch["x"]))
-    assert make_step(workload, How()).run({"x": torch.zeros(6, 2)}) == 6
+    assert make_step(workload).run({"x": torch.zeros(6, 2)}) == 6
 
 
-def test_a_module_is_moved_in_place() -> None:
+def test_a_module_is_moved_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """The meta device stands in for a GPU: parameters and batches go there, and the loss is found there."""
+    monkeypatch.setattr(Learning, "_norms", lambda self: {})  # meta tensors hold no values
     workload = line(Optimiser(optim.SGD, {"lr": 0.1}))
-    step = make_step(workload, How(device="meta"))
-    step.run(points(1)[0])
+    step = make_step(workload, device="meta")
+    (batch,) = step.feed(iter(points(1)))
+    step.run(batch)
     assert all(value.device.type == "meta" for value in workload.modules["net"].parameters())
     assert step.losses[0].device.type == "meta"
 
@@ -378,7 +384,7 @@ def test_polynome_learns_its_polynomial() -> None:
     params = polynome.Params()
     torch.manual_seed(params.seed)
     workload = polynome.build(params)
-    step = make_step(workload, How())
+    step = make_step(workload)
     losses = []
     for batch in islice(workload.batches(Share()), 400):
         step.run(batch)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchsuite.describe.tasks import RENDEZVOUS, Task, recorded_environ
 from benchsuite.errors import OutputError
-from benchsuite.events import Assignment
+from benchsuite.events import Assignment, control_file
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
 from benchsuite.launch.context import RunContext, WaveContext
@@ -57,12 +57,15 @@ class Child:
         self._closed = False
         self._asked_to_stop = run.asked_to_stop
         self.err = run.ledger.log(task, "err")
-        self._events = EventFiles(run.ledger.log(task, "events.jsonl"), task.ranks)
-        control, self._say_fd = os.pipe()
+        events = run.ledger.log(task, "events.jsonl")
+        self._events = EventFiles(events, task.ranks)
+        self._control = Path(control_file(str(events))) if task.ranks > 1 else None
+        control, self._say_fd = os.pipe() if self._control is None else (None, _open_fifo(self._control))
         try:
             self.tree = self._start(run, control, probe=probe_of is not None)
         finally:
-            os.close(control)
+            if control is not None:
+                os.close(control)
         self.started_s = time.monotonic()
         self.deadline_s = self.started_s + task.job.timeout_s
         self._supervision = Supervision(self.tree)
@@ -72,7 +75,7 @@ class Child:
             self.close()
             raise
 
-    def _start(self, run: RunContext, control: int, *, probe: bool) -> process.Tree:
+    def _start(self, run: RunContext, control: int | None, *, probe: bool) -> process.Tree:
         task, log = self.task, run.ledger.log
         alone = probe or len(self.wave.tasks) == 1
         assignment = Assignment(
@@ -80,6 +83,7 @@ class Child:
             events=str(log(task, "events.jsonl")),
             data=self.wave.data.folder if self.wave.data else None,
             control_fd=control,
+            control_file=str(self._control) if self._control else None,
             hold_limit_s=0.0 if alone else task.job.max_time_s,
             probe=probe,
         )
@@ -93,10 +97,10 @@ class Child:
                 mark=f"{os.getpid()}.{slug(task.id)}.{self.attempt}.{time.monotonic_ns()}",
                 out=log(task, "out"),
                 err=self.err,
-                pass_fds=(control,),
+                pass_fds=() if control is None else (control,),
             )
         except (OSError, ValueError) as error:
-            os.close(self._say_fd)
+            self._close_control()
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise OutputError(f"{file}: cannot start a task: {why}") from None
 
@@ -152,7 +156,25 @@ class Child:
         self._closed = True
         if self.exit is None:
             self.finish()
+        self._close_control()
+
+    def _close_control(self) -> None:
         os.close(self._say_fd)
+        if self._control:
+            self._control.unlink(missing_ok=True)
+
+
+def _open_fifo(path: Path) -> int:
+    """Make a FIFO and open its writing end.
+
+    Raises:
+        OutputError: the folder's file system has no FIFOs, or cannot be written.
+    """
+    try:
+        os.mkfifo(path, 0o600)
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # to write alone would wait for the reader
+    except OSError as error:
+        raise OutputError(f"{path}: cannot make a FIFO: {error.strerror}") from None
 
 
 def _own_path() -> list[str]:

@@ -44,6 +44,7 @@ Batch: TypeAlias = Any  # a tensor, or tuples, lists and dicts of them; samples 
 Carry: TypeAlias = Any  # a tensor, or tuples, lists and dicts of them; None at the first step
 Positive: TypeAlias = Annotated[int, Meta(gt=0)]
 Nets: TypeAlias = "Mapping[str, Callable[..., Any]]"
+Loss: TypeAlias = "Callable[[Nets, Batch, Carry], tuple[Tensor, Carry]]"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Update:
     """
 
     trains: str
-    loss: Callable[[Nets, Batch, Carry], tuple[Tensor, Carry]]
+    loss: Loss
     optimiser: Optimiser
 
 

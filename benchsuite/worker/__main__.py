@@ -17,20 +17,22 @@ import msgspec
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import BenchError, ModelError
 from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, SliceClosed, pulse_file, rank_file
+from benchsuite.measurement import Phase, Slice, read_clock
 from benchsuite.models import Share
-from benchsuite.records import Phase, Slice
 from benchsuite.worker.build import build, module_of, seed_of
-from benchsuite.worker.checks import Learning, check_band, check_precision
+from benchsuite.worker.checks import check_band, check_precision
+from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.parent_death import die_with_parent
+from benchsuite.worker.precision import set_precision
 from benchsuite.worker.rank_slices import AgreedRule
 from benchsuite.worker.ranks import Ranks, is_of_peers, join, rank_of
-from benchsuite.worker.step import Step, make_step, read_compiled
+from benchsuite.worker.step import Step
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
-from benchsuite.worker.training import How, set_precision
 from benchsuite.worker.warmup import PROBE_S, loss_of, probe, warm_up
+from benchsuite.worker.ways import make_step
 
 
 def main(task_file: str) -> int:
@@ -64,7 +66,7 @@ def main(task_file: str) -> int:
 
 
 def _exit(status: int) -> None:
-    """A rank goes at once: torch's threads of communication were seen to abort a process that takes leave properly."""
+    """Ranks call os._exit: communication threads of torch can abort a process during normal interpreter shutdown."""
     sys.stdout.flush()
     sys.stderr.flush()
     if "RANK" in os.environ:
@@ -82,18 +84,20 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     module = module_of(task)
     device = open_device("cuda" if task.gpus else "cpu", rank)
     ranks = join(device.name, task.job.timeout_s, pulse_file(assignment.events)) if task.ranks > 1 else None
-    set_precision(task.job.training.precision, device.name)
+    training = task.job.training
+    set_precision(training.precision, device.name)
     workload = build(module, task, rank)
-    how = How(device.name, task.job.training.precision, task.job.training.compile, task.job.training.channels_last)
-    step = make_step(workload, how, ranks)
-    learns = Learning(workload) if workload.modules else None
-    precision = check_precision(how, steps_itself=workload.step is not None) if workload.modules else None
+    step = make_step(workload, training, device.name, ranks)
+    precision = None
+    if workload.modules:
+        precision = check_precision(training.precision, device.name, steps_itself=workload.step is not None)
     share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
-    batches = iter(workload.batches(share))
+    batches = step.feed(iter(workload.batches(share)))
     warmed = warm_up(step, batches, device)
     ready = Ready(
         n=events.count,
         at_s=time.monotonic(),
+        clock=read_clock(),
         unit=workload.unit,
         device=device.name,
         data=assignment.data.name if assignment.data else "generated in memory",
@@ -109,14 +113,12 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         return
     control.wait_for_go()
     if ranks:
-        ranks.agree([1])  # until rank 0 has heard it
+        ranks.barrier()  # only rank 0 reads the pipe: the others wait here until it has read "go"
     measuring = Measuring(task, device, step, events, control, ranks)
     stopped_by = measuring.run(batches, assignment.hold_limit_s)
     peak_memory = device.peak_memory()  # before the checks, which need memory of their own
-    if learns:
-        learns.check()
+    step.check()
     if ranks:
-        ranks.check_same(workload.modules, (update.trains for update in workload.updates))
         ranks.leave()
     check_band(measuring.last_loss, task.job.loss_band)
     end = End(
@@ -124,17 +126,20 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         at_s=time.monotonic(),
         stopped_by=stopped_by,
         peak_memory=peak_memory,
-        compiled=read_compiled() if task.job.training.compile != "none" and step.losses else None,
+        compiled=compiled_in(training, step.losses),
     )
     events.write(end)
 
 
 def _control_fd(assignment: Assignment, rank: int) -> int | None:
-    """The pipe on which the parent speaks. Of a group only rank 0 listens, at the end that its launcher holds."""
-    fd = assignment.control_fd
-    if fd is None or assignment.task.ranks == 1:
-        return fd
-    return os.open(f"/proc/{os.getppid()}/fd/{fd}", os.O_RDONLY) if rank == 0 else None
+    """Where the parent speaks: an inherited pipe, or a FIFO that only rank 0 of a group opens."""
+    if assignment.control_file is None:
+        return assignment.control_fd
+    if rank:
+        return None
+    fd = os.open(assignment.control_file, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a parent that is gone
+    os.set_blocking(fd, True)
+    return fd
 
 
 class Measuring:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from benchsuite.describe.training import Precision
 from benchsuite.errors import ModelError
 from benchsuite.models import Workload
 from benchsuite.records import PrecisionCheck
-from benchsuite.worker.training import MIXED, How, autocast
+from benchsuite.worker.precision import MIXED, autocast
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ FP32_AT_MOST = 5e-6
 ELEVEN_BITS_AT_MOST = 1.2e-3
 
 
-def check_precision(how: How, *, steps_itself: bool = False) -> PrecisionCheck:
+def check_precision(precision: Precision, device: str, *, steps_itself: bool = False) -> PrecisionCheck:
     """One matrix product and one convolution beside fp64, in the precision that the steps will run in.
 
     Args:
@@ -34,24 +34,24 @@ def check_precision(how: How, *, steps_itself: bool = False) -> PrecisionCheck:
     generator = torch.Generator().manual_seed(0)
 
     def normal(*size: int) -> Tensor:
-        return torch.randn(*size, generator=generator).to(how.device)
+        return torch.randn(*size, generator=generator).to(device)
 
     a, b = normal(256, 512), normal(512, 256)
     images, kernels = normal(4, 32, 16, 16), normal(32, 32, 3, 3)
-    real = replace(how, precision="fp32") if steps_itself and how.precision in MIXED else how
+    real: Precision = "fp32" if steps_itself and precision in MIXED else precision
     matmul = _error(real, lambda x, y: x @ y, a, b)
     conv = _error(real, F.conv2d, images, kernels)
     in_force = _name(max(matmul, conv))
-    if how.precision == "fp32" and in_force != "fp32":
+    if precision == "fp32" and in_force != "fp32":
         errors = f"matrix product {matmul:.1e}, convolution {conv:.1e}"
         raise ModelError(f"fp32 was asked for, but errors are those of {in_force} ({errors} against fp64)")
-    return PrecisionCheck(asked=how.precision, in_force=in_force, matmul_error=matmul, conv_error=conv)
+    return PrecisionCheck(asked=precision, in_force=in_force, matmul_error=matmul, conv_error=conv)
 
 
-def _error(how: How, operation: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> float:
+def _error(precision: Precision, operation: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> float:
     """||result - reference|| / ||reference||, the reference in fp64."""
     reference = operation(left.double(), right.double())
-    with autocast(how):
+    with autocast(precision, left.device.type):
         result = operation(left, right)
     return float(f"{float((result.double() - reference).norm() / reference.norm()):.3g}")
 

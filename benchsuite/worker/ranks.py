@@ -1,22 +1,16 @@
-"""One rank among those that train a model together: how it joins them, agrees with them, and averages with them."""
+"""One rank among those that train a model together: how it joins them, agrees with them, and leaves them."""
 
 from __future__ import annotations
 
-import inspect
 import mmap
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from benchsuite.errors import ModelError
 from benchsuite.events import PULSE_BYTES
 from benchsuite.records import GroupUsed
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass
@@ -39,38 +33,16 @@ class Ranks:
         agreed: list[int] = numbers.tolist()
         return agreed
 
-    def wrap(self, net: nn.Module) -> nn.Module:
-        """The module as a loss calls it; its gradients become the mean over the ranks.
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        import torch
+        import torch.distributed as dist
 
-        Raises:
-            ModelError: it cannot be wrapped.
-        """
-        from torch.nn.parallel import DistributedDataParallel
-
-        # Buffers are each rank's own: those of batch norm are statistics of its own batches. torch renamed the setting.
-        names = inspect.signature(DistributedDataParallel).parameters
-        own_buffers = {"forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False}
-        try:
-            return DistributedDataParallel(net, gradient_as_bucket_view=True, **own_buffers)
-        except (RuntimeError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ModelError(f"'{type(net).__name__}' cannot be trained by several ranks: {reason}") from None
+        dist.all_reduce(torch.zeros(1))  # on the CPU, where the ranks talk by gloo
 
     def beat(self) -> None:
         """This rank has come one point further: its parent can tell who stays behind in a group that hangs."""
         self.pulse[self.rank] += 1
-
-    def check_same(self, modules: Mapping[str, nn.Module], trained: Iterable[str]) -> None:
-        """Raises ModelError: the ranks' weights are not the same, as they are if all gradients were averaged."""
-        import torch.distributed as dist
-
-        names = sorted(set(trained))
-        mine = [[float(p.detach().double().norm()) for p in modules[name].parameters()] for name in names]
-        all_of: list[Any] = [None] * self.ranks
-        dist.all_gather_object(all_of, mine)
-        for name, norms in zip(names, zip(*all_of, strict=True), strict=True):
-            if any(_apart(norms[0], other) for other in norms[1:]):
-                raise ModelError(f"the ranks' weights of '{name}' have drifted apart: not all gradients were averaged")
 
     def leave(self) -> None:
         """Part from the others, once all have come so far."""
@@ -78,10 +50,6 @@ class Ranks:
 
         dist.all_gather_object([None] * self.ranks, self.rank)  # none goes while another still listens to it
         dist.destroy_process_group()
-
-
-def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
-    return any(abs(a - b) > 1e-6 * max(abs(a), abs(b), 1e-12) for a, b in zip(one, other, strict=True))
 
 
 def is_of_peers(error: Exception) -> bool:

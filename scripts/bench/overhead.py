@@ -3,8 +3,9 @@
 
 First table: host time of a step that does nothing, in a bare loop, in the timed loop, and in a loop that syncs at every
 step. All are run in turn, several rounds; each figure is a median over rounds, and "over bare" the median of the
-differences within one round. Second table: the lengths of slices over steps of about 20 microseconds, on the CPU, on an
-imagined device with a deep queue, and on a GPU if there is one.
+differences within one round. Second table: host time of a step's frame, whose loss and learner do nothing, and of
+handing it a batch on the device. Third table: the lengths of slices over steps of about 20 microseconds, on the CPU, on
+an imagined device with a deep queue, and on a GPU if there is one.
 
 Run it on a quiet machine: `python scripts/bench/overhead.py --steps 1000000`.
 """
@@ -16,10 +17,17 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.timing import NO_LIMIT, Stop, TimedSlice
+
+if TYPE_CHECKING:
+    import torch
+
+    from benchsuite.worker.feed import Feed
 
 Sync = Callable[[], None]
 Step = Callable[[None], int]
@@ -96,6 +104,59 @@ def print_costs(costs: dict[str, list[float]]) -> None:
         ratio = statistics.median(a / b for a, b in zip(values, costs["bare loop"], strict=True))
         median = statistics.median(values)
         print(f"{name:<18}{median:>10.1f}{min(values):>8.1f}{max(values):>8.1f}{over:>15.1f}{ratio:>8.2f}")
+
+
+# --- cost of a step's frame -------------------------------------------------------------------------------------------
+
+
+def frames() -> dict[str, Callable[[int], None]]:
+    """Each takes a number of steps whose losses and learners do nothing."""
+    try:
+        import torch
+    except ImportError:
+        return {}
+    from benchsuite.describe.training import Training
+    from benchsuite.worker.feed import LEAST_BYTES, feed
+    from benchsuite.worker.learner import Learner
+    from benchsuite.worker.step import Part, accumulated, detached, whole
+
+    loss = torch.zeros(())
+    part = Part(lambda batch, carry: (loss, None), Learner(no_sync, lambda loss: None, no_sync))
+    batch = torch.zeros(4, 1)
+
+    def run_all(run: Callable[[torch.Tensor], int], steps: int) -> None:
+        for one in repeat(batch, steps):
+            run(one)
+
+    found: dict[str, Callable[[int], None]] = {
+        "one update": partial(run_all, whole([part], len, detached, [])),
+        "one update of 4 micro-batches": partial(run_all, accumulated([part], len, detached, [], 4)),
+    }
+    if torch.cuda.is_available():
+        sizes = {"a small batch": 1024, "a batch of 1 MiB": LEAST_BYTES // 4}
+        for name, size in sizes.items():
+            host = torch.zeros(size).pin_memory()
+            for prefetch in (False, True):
+                fed = feed(Training(prefetch=prefetch), "cuda:0")
+
+                def take(steps: int, fed: Feed = fed, host: torch.Tensor = host) -> None:
+                    for _ in fed(repeat(host, steps)):
+                        pass
+
+                found[f"{name}, prefetch {'on' if prefetch else 'off'}"] = take
+    return found
+
+
+def print_frames(steps: int, rounds: int, sync: Sync) -> None:
+    for name, run in frames().items():
+        run(100)
+        costs = []
+        for _ in range(rounds):
+            sync()
+            began = time.perf_counter_ns()
+            run(steps)
+            costs.append((time.perf_counter_ns() - began) / steps / 1000)
+        print(f"{name:<34}{statistics.median(costs):>9.2f}{min(costs):>8.2f}{max(costs):>8.2f}")
 
 
 # --- length of slices -------------------------------------------------------------------------------------------------
@@ -185,6 +246,9 @@ def main() -> None:
     gc.disable()
     print_costs(step_costs(chosen.steps, chosen.rounds, sync))
     gc.enable()
+
+    print(f"\n{'Host cost of the frame of a step':<34}{'us a step':>9}{'min':>8}{'max':>8}")
+    print_frames(max(1, chosen.steps // 100), chosen.rounds, sync)
 
     print(
         f"\n{'Slices (ms) over steps of':<34}{'us a step':>9}{'slices':>8}{'syncs':>7}{'min':>9}{'median':>9}{'max':>9}"

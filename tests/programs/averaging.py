@@ -1,6 +1,6 @@
 """One rank of a group that trains models as the worker would, and compares with ranks played by one process.
 
-RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment; averaging.py PULSE MODEL...
+RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment; averaging.py PULSE MODEL... [TRAINING as JSON]
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import os
 import sys
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
+from benchsuite.describe.training import Training
 from benchsuite.models import Share, Workload, on_tensors
+from benchsuite.worker.compiling import read_compiled
 from benchsuite.worker.ranks import join
-from benchsuite.worker.step import make_step
-from benchsuite.worker.training import How
+from benchsuite.worker.ways import make_step
 
 STEPS = 2
 
@@ -81,22 +83,25 @@ def seeded_state(step: int, rank: int) -> Tensor:
 
 
 def main(pulse: str, names: list[str]) -> None:
+    training = Training()
+    if names[-1].startswith("{"):
+        training = msgspec.json.decode(names.pop(), type=Training)
     torch.set_num_threads(1)
     ranks = join("cpu", 60.0, pulse)
     found = {}
     for name in names:
         workload = build(name)
-        step = make_step(workload, How(), ranks)
+        step = make_step(workload, training, ranks=ranks)
         for number, batch in enumerate(batches(workload, ranks.rank, ranks.ranks)):
             torch.manual_seed(1000 * number + ranks.rank)
             step.run(copy.deepcopy(batch))
-        ranks.check_same(workload.modules, (update.trains for update in workload.updates))
+        step.check()
         if ranks.rank == 0:
             mine, theirs = trained(workload), played(name, ranks.ranks)
             found[name] = max(float((mine[k] - theirs[k]).abs().max()) for k in theirs)
-        ranks.agree([1])
+        ranks.barrier()
     if ranks.rank == 0:
-        print(json.dumps({"apart": found, "beats": list(ranks.pulse)}), flush=True)
+        print(json.dumps({"apart": found, "beats": list(ranks.pulse), "breaks": read_compiled().breaks}), flush=True)
     ranks.leave()
     os._exit(0)  # as the worker does
 

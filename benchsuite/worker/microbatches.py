@@ -1,0 +1,68 @@
+"""Gradient accumulation: a batch in parts, whose gradients add up to that of the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchsuite.errors import ModelError
+from benchsuite.models import Batch, Carry, on_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Some of a batch's samples. `weight` is their part of the batch's: losses are means, which add up weighted."""
+
+    batch: Batch
+    samples: int
+    weight: float
+
+
+def split(batch: Batch, count: int) -> list[MicroBatch]:
+    """The batch's samples in `count` parts whose sizes differ by one at most; tensors are views.
+
+    Raises:
+        ModelError: the batch has fewer samples, or tensors that do not agree on how many.
+    """
+    samples = _samples(batch)
+    if samples < count:
+        raise ModelError(f"accumulate {count}: a batch has {samples} samples, fewer than micro-batches; lower it")
+    parts, first = [], 0
+    for index in range(count):
+        last = first + samples // count + (index < samples % count)
+        parts.append(MicroBatch(_rows(batch, first, last), last - first, (last - first) / samples))
+        first = last
+    return parts
+
+
+def check_carry(carry: Carry, samples: int) -> None:
+    """Raises ModelError: a carry without one row a sample, so that its parts are not those of the whole batch."""
+    if any(size != samples for size in _first_dimensions(carry)):
+        raise ModelError("accumulate: what the model carries on does not lie sample by sample; leave accumulate out")
+
+
+def _samples(batch: Batch) -> int:
+    sizes = set(_first_dimensions(batch))
+    if len(sizes) != 1 or None in sizes:
+        raise ModelError("accumulate: samples are not the first dimension of every tensor of a batch; leave it out")
+    (size,) = sizes
+    assert size is not None
+    return size
+
+
+def _first_dimensions(tree: Batch | Carry) -> list[int | None]:
+    sizes: list[int | None] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes.append(len(tensor) if tensor.dim() else None)
+        return tensor
+
+    on_tensors(note, tree)
+    return sizes
+
+
+def _rows(batch: Batch, first: int, last: int) -> Batch:
+    return on_tensors(lambda tensor: tensor[first:last], batch)

@@ -1,0 +1,113 @@
+"""Several ranks train one model, each on batches of its own: gradients are averaged (DistributedDataParallel)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from benchsuite.describe.training import Training
+from benchsuite.errors import ModelError
+from benchsuite.models import Batch, Carry, Update, Workload
+from benchsuite.worker import compiling
+from benchsuite.worker.checks import Learning
+from benchsuite.worker.learner import learner
+from benchsuite.worker.ranks import Ranks
+from benchsuite.worker.step import Part, Step, place, step_of, trainable
+from benchsuite.worker.ways import solo
+
+Result = TypeVar("Result")
+
+
+class UpdateLoss(nn.Module):
+    """An update's loss as a module, for one wrapper around all of it.
+
+    Only the module that the update trains is a part of it. Others that the loss calls go without a wrapper.
+    """
+
+    def __init__(self, update: Update, workload: Workload) -> None:
+        super().__init__()
+        self.trained = workload.modules[update.trains]
+        self._loss, self._nets = update.loss, dict(workload.modules)
+
+    def forward(self, batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
+        """The mean loss, a tensor of no dimensions, and the carry."""
+        return self._loss(self._nets, batch, carry)
+
+
+def make(workload: Workload, training: Training, device: str, ranks: Ranks) -> Step:
+    """The step of a workload; its checks are that the weights have changed, and are the same on all ranks.
+
+    Raises:
+        ModelError: the model steps by itself, or cannot be wrapped.
+    """
+    if workload.step:
+        raise ModelError("the model steps by itself and cannot be trained by several ranks; give placement per_gpu")
+    place(workload, training, device)
+    learning = Learning(workload)
+
+    def check() -> None:
+        learning.check()
+        check_same(workload, ranks.ranks)
+
+    if not workload.updates:
+        return solo.without_updates(workload, training, device, check)
+    parts = []
+    for update in workload.updates:
+        loss = UpdateLoss(update, workload)
+        averaging = wrapped(loss, type(loss.trained).__name__)
+        params = trainable(loss.trained)
+        only = params if len(workload.updates) > 1 else None
+        learns = learner(params, update.optimiser, training, device, only)
+        if training.compile != "none":
+            loss.compile(**compiling.settings(training))  # inside the wrapper, whose own code Dynamo cannot follow
+        learns = replace(learns, update=heard(learns.update, ranks.beat))
+        parts.append(Part(heard(averaging, ranks.beat), learns, averaging.no_sync))
+    return step_of(parts, workload, training, device, check)
+
+
+def wrapped(loss: nn.Module, name: str) -> DistributedDataParallel:
+    """The loss, whose gradients become the mean over the ranks; `name` is that of the trained module's class.
+
+    Raises:
+        ModelError: it cannot be wrapped.
+    """
+    # Buffers are each rank's own: those of batch norm are statistics of its own batches. torch renamed the setting.
+    names = inspect.signature(DistributedDataParallel).parameters
+    own_buffers = {"forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False}
+    try:
+        return DistributedDataParallel(loss, gradient_as_bucket_view=True, **own_buffers)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"'{name}' cannot be trained by several ranks: {reason}") from None
+
+
+def check_same(workload: Workload, ranks: int) -> None:
+    """Raises ModelError: the ranks' weights are not the same, as they are if all gradients were averaged."""
+    names = sorted({update.trains for update in workload.updates})
+    mine = [[float(p.detach().double().norm()) for p in workload.modules[name].parameters()] for name in names]
+    all_of: list[Any] = [None] * ranks
+    dist.all_gather_object(all_of, mine)
+    for name, norms in zip(names, zip(*all_of, strict=True), strict=True):
+        if any(_apart(norms[0], other) for other in norms[1:]):
+            raise ModelError(f"the ranks' weights of '{name}' have drifted apart: not all gradients were averaged")
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    return any(abs(a - b) > 1e-6 * max(abs(a), abs(b), 1e-12) for a, b in zip(one, other, strict=True))
+
+
+def heard(run: Callable[..., Result], beat: Callable[[], None]) -> Callable[..., Result]:
+    """The same, with a beat once it is done."""
+
+    def beating(*arguments: Any) -> Result:
+        result = run(*arguments)
+        beat()
+        return result
+
+    return beating
