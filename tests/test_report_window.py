@@ -125,5 +125,5 @@ def test_rates_of_ranks_add_up() -> None:
 
 
 def test_it_is_light_to_import() -> None:
-    code = "import sys, benchsuite.report.window; print({'pandas', 'scipy', 'torch', 'rich'} & set(sys.modules))"
+    code = "import sys, benchsuite.report.measure.window; print({'pandas', 'scipy', 'torch', 'rich'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
