@@ -188,7 +188,7 @@ def _cpu(result: Result) -> dict[str, Any]:
 
 
 def cpu_stolen(result: Result) -> float | None:
-    """Of the time that a task's processors had work, the share that a hypervisor withheld; None where it was not recorded."""
+    """Of the time that a task's processors had work, the share that a hypervisor withheld, if recorded."""
     tenant = result.telemetry.tenant if result.telemetry else None
     if tenant is None or tenant.cpus_busy_s is None or tenant.cpus_stolen_s is None:
         return None
