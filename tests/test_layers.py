@@ -45,7 +45,7 @@ DOORS = {
     "gymnasium": {"models"},
     "ale_py": {"models"},
     "minigrid": {"models"},
-    "pandas": {"report"},
+    "pandas": {"report.stats.frame", "report.stats.gpus", "report.show.export"},
     "matplotlib": {"report"},
     "jinja2": {"report"},
     "scipy": {"report"},

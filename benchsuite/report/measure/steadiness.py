@@ -20,7 +20,7 @@ STEADY_SPREAD = 0.10
 SMALL_CHANGE = 0.02
 DRIFT_SPAN_S = 10.0
 _FEWEST = 5
-# A level must last so many slices to be one: an odd slice at the end is no change.
+# A level lasts at least this many slices: an odd slice at the end is no change.
 _LEVEL_SLICES = 3
 _PENALTY = 4.0
 # Quantiles of the normal distribution. A drift must stand out at 1 %, not 5: a suite has hundreds of windows.

@@ -1,4 +1,4 @@
-"""GPUs side by side: what each job reaches on each of them, and a test that names one that falls out."""
+"""GPUs side by side: what each job reaches on each of them, and a test that names the outliers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Outlier:
-    """A GPU that falls out in these jobs (or in all together), with what its telemetry says of the cause."""
+    """A GPU that differs from the others in these jobs (or in all together), with likely causes from its telemetry."""
 
     gpu: GpuKey
     deviations: tuple[Deviation, ...]

@@ -24,7 +24,7 @@ class _Watched:
     slowed: Sequence[Span]
 
     def clean(self, start_s: float, end_s: float) -> bool:
-        """Whether it is known that the GPU was not slowed meanwhile."""
+        """Whether the GPU was watched over the whole span, and not slowed in it."""
         if any(a < end_s and start_s < b for a, b in self.slowed):
             return False
         seen_s = math.fsum(max(0.0, min(b, end_s) - max(a, start_s)) for a, b in self.spans)
@@ -32,7 +32,7 @@ class _Watched:
 
 
 def was_slowed(result: Result) -> bool:
-    """Whether heat or the hardware slowed a GPU of the task while it was measured; the result itself tells."""
+    """Whether heat or the hardware slowed a GPU of the task while it was measured, by the result alone."""
     devices = result.telemetry.devices if result.telemetry else ()
     return any((device.clock_events_s or {}).get(event, 0.0) > 0 for device in devices for event in SLOWING)
 

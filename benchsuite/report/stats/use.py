@@ -27,7 +27,7 @@ _PEAKS = ("device_reserved_bytes", "host_rss_bytes")
 
 
 def task_use(row: Row) -> Use | None:
-    """What a task used; None where its result tells nothing.
+    """What a task used; None where its result records nothing of it.
 
     Copies that share a GPU have no items per joule of their own: its power is that of all.
     """
@@ -52,7 +52,7 @@ def task_use(row: Row) -> Use | None:
 
 
 def job_use(rows: Sequence[Row], uses: Sequence[Use | None]) -> Use | None:
-    """The mean over a job's ok tasks, peaks their largest; None where none tells anything.
+    """The mean over a job's ok tasks, peaks their largest; None where no ok task has any.
 
     Args:
         uses: of each row, by `task_use`.
@@ -188,7 +188,7 @@ def _cpu(result: Result) -> dict[str, Any]:
 
 
 def cpu_stolen(result: Result) -> float | None:
-    """Of the time that a task's processors had work, the share that a hypervisor withheld; None where nothing tells."""
+    """Of the time that a task's processors had work, the share that a hypervisor withheld, if recorded."""
     tenant = result.telemetry.tenant if result.telemetry else None
     if tenant is None or tenant.cpus_busy_s is None or tenant.cpus_stolen_s is None:
         return None

@@ -1,4 +1,4 @@
-"""Verdicts on ratios: faster, slower, the same within a margin, or not to be told yet. Statistics only; no files.
+"""Verdicts on ratios: faster, slower, the same within a margin, or ambiguous. Statistics only; no files.
 
 Two independent samples of logs of per-repeat rates, and Welch's t: two machines need not scatter alike. A variance
 from 3 to 5 repeats is itself so uncertain that, at a level shared by a suite's jobs, a slowdown of 3 % at 1 % noise is
@@ -44,7 +44,7 @@ class Verdict:
 
     `low` and `high` are the ratio's own 95 % interval, on `df` degrees of freedom; `word` is at the family's level, so
     that an interval without 1 may still be AMBIGUOUS. `repeats`: in how many this run and the base have a rate.
-    `decides`: with about so many on both sides it would be decided; None also where more than `MOST_REPEATS` were
+    `decides`: with about this many on both sides it would be decided; None also where more than `MOST_REPEATS` were
     needed. `reason`: why there is no word.
     """
 
