@@ -34,10 +34,12 @@ class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     channels_last: Annotated[
         bool, Meta(description="images and convolution weights are laid out channel by channel (NHWC)")
     ] = False
-    accumulate: Annotated[int, Meta(gt=0, description="micro-batches into which each batch is split")] = 1
+    accumulate: Annotated[
+        int, Meta(gt=0, description="micro-batches into which each batch is split; their gradients are added up")
+    ] = 1
     prefetch: Annotated[
         bool,
-        Meta(description="a GPU copies the next batch from host memory on a stream of its own during a step"),
+        Meta(description="a GPU copies the next batch (of 1 MiB or more) on a CUDA stream of its own during a step"),
     ] = True
     parallel: Annotated[Parallel, Meta(description="ranks that train one model together")] = Parallel()
     array: Annotated[int, Meta(gt=0, description="fused models in one process")] = 1

@@ -20,6 +20,7 @@ Rules for its author:
 - A loss is a mean over the batch, so that batches and gradients can be split and averaged.
 - Nothing syncs: no `.item()`, no `.cpu()`, no printing of tensors.
 - A module keeps no state between steps except its buffers. Other state passes on as the carry.
+- A carry with one row a sample, in every tensor, lets gradients be accumulated over micro-batches.
 - Randomness comes from torch; batches are a function of the share, weights of the seed.
 
 This module imports no torch, so a model that does not use torch need not load it.
