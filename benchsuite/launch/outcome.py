@@ -109,20 +109,21 @@ def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
     """The result of a worker that is finished; its tenant is not yet closed."""
     assert child.exit
     seen, data = child.seen, child.wave.data
+    timeline = Timeline(
+        queued_s=setting.queued_s,
+        started_s=child.started_s,
+        ready_s=seen.ready.at_s if seen.ready else None,
+        go_s=child.go_s,
+        ended_s=time.monotonic(),
+    )
     status, error = judged(child)
-    result = _result(child.task, child.attempt, setting, status, error, seen)
+    result = _result(child.task, child.attempt, setting, status, error, seen)  # its anchor lies after the end
     return msgspec.structs.replace(
         result,
         tenant=child.tenant.described(),
         data=data.used if data else result.data,
         batch_search=child.wave.batch_search,
-        timeline=Timeline(
-            queued_s=setting.queued_s,
-            started_s=child.started_s,
-            ready_s=seen.ready.at_s if seen.ready else None,
-            go_s=child.go_s,
-            ended_s=time.monotonic(),
-        ),
+        timeline=timeline,
         telemetry=telemetry,
         telemetry_reason=None,
         exit_code=child.exit.code if child.exit.ended == "exited" else None,
