@@ -10,20 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from benchsuite.describe.tasks import Gpu, PageCache, Task
-from benchsuite.describe.tasks import ProfileUsed as ProfileUsed
-from benchsuite.measurement import BatchProbe as BatchProbe
-from benchsuite.measurement import BatchSearch as BatchSearch
-from benchsuite.measurement import Clock as Clock
-from benchsuite.measurement import Compiled as Compiled
-from benchsuite.measurement import GroupUsed as GroupUsed
-from benchsuite.measurement import Measurement as Measurement
-from benchsuite.measurement import PeakMemory as PeakMemory
-from benchsuite.measurement import Phase as Phase
-from benchsuite.measurement import PrecisionCheck as PrecisionCheck
-from benchsuite.measurement import Slice as Slice
-from benchsuite.measurement import Stream as Stream
-from benchsuite.measurement import WarmUp as WarmUp
+from benchsuite.describe.tasks import Gpu, PageCache, ProfileUsed, Task
+from benchsuite.measurement import BatchSearch, Clock, GroupUsed, Measurement
 from benchsuite.schema import SCHEMA, Record
 from benchsuite.telemetry import Telemetry
 

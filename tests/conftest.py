@@ -15,23 +15,9 @@ import pytest
 from benchsuite import cli
 from benchsuite.describe import plan
 from benchsuite.describe.matrix import Cell
-from benchsuite.describe.tasks import Gpu, Job, Placement, Task
-from benchsuite.records import (
-    Clock,
-    Code,
-    Failure,
-    Identity,
-    Machine,
-    Measurement,
-    ProfileUsed,
-    Result,
-    Run,
-    Slice,
-    Stream,
-    TaskMachine,
-    Tenant,
-    Timeline,
-)
+from benchsuite.describe.tasks import Gpu, Job, Placement, ProfileUsed, Task
+from benchsuite.measurement import Clock, Measurement, Slice, Stream
+from benchsuite.records import Code, Failure, Identity, Machine, Result, Run, TaskMachine, Tenant, Timeline
 from benchsuite.rundir import Attempt, RunDir, write_result
 
 # A job in the background of a shell ignores Ctrl-C, and so would all that tests start.

@@ -20,7 +20,7 @@ import pytest
 
 from benchsuite import cli
 from benchsuite.describe.plan import plan_of
-from benchsuite.describe.tasks import Job, Placement, Task
+from benchsuite.describe.tasks import Job, Placement, ProfileUsed, Task
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
@@ -30,7 +30,7 @@ from benchsuite.launch.outcome import Setting
 from benchsuite.launch.process import MARK
 from benchsuite.launch.waves import Means, Runner
 from benchsuite.models import Workload, on_tensors
-from benchsuite.records import Code, ProfileUsed, Result, Run
+from benchsuite.records import Code, Result, Run
 from benchsuite.rundir import RunDir, make_folder, results
 
 if TYPE_CHECKING:

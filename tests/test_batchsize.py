@@ -22,7 +22,8 @@ from support import (
 )
 
 from benchsuite.launch.batchsize import MOST, TRIES, SearchError, Tried, search
-from benchsuite.records import BatchProbe, Failure
+from benchsuite.measurement import BatchProbe
+from benchsuite.records import Failure
 
 GROWS = {"entry": "grows:build", "params": {"batch_size": "auto"}, "min_time_s": 0.6}
 

@@ -15,7 +15,7 @@ from scipy import stats
 from support import in_process, one_line_error
 
 from benchsuite.describe.tasks import Job, Placement
-from benchsuite.records import Measurement
+from benchsuite.measurement import Measurement
 from benchsuite.report import plots
 from benchsuite.report.read.summary_file import write_summary
 from benchsuite.report.sources import summary_of

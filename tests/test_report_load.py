@@ -13,8 +13,8 @@ from conftest import keep_results, keep_run, make_gpu, make_result, make_run, ma
 from benchsuite.describe.plan import plan_of
 from benchsuite.describe.tasks import Job, Placement, RerunOf
 from benchsuite.errors import ResultError
-from benchsuite.measurement import read_clock
-from benchsuite.records import Measurement, Result, Slice, Stream
+from benchsuite.measurement import Measurement, Slice, Stream, read_clock
+from benchsuite.records import Result
 from benchsuite.report.read.load import Loaded, load
 from benchsuite.report.stats.score import score
 from benchsuite.report.stats.summarise import summarise

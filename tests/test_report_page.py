@@ -13,7 +13,8 @@ import pytest
 from conftest import keep_run, make_gpu, make_result, make_run, make_task
 from outputs import call, sample
 
-from benchsuite.records import Failure, Measurement, Result, Slice
+from benchsuite.measurement import Measurement, Slice
+from benchsuite.records import Failure, Result
 from benchsuite.report.measure.window import task_window
 from benchsuite.report.read.curves import Curve, Panel
 from benchsuite.report.read.load import Loaded, Row, load

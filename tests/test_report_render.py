@@ -22,8 +22,9 @@ from outputs import (
     texts,
 )
 
-from benchsuite.describe.tasks import RerunOf
-from benchsuite.records import Code, Failure, Measurement, ProfileUsed, Result
+from benchsuite.describe.tasks import ProfileUsed, RerunOf
+from benchsuite.measurement import Measurement
+from benchsuite.records import Code, Failure, Result
 from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Document, Fact, Section, Span, Table, fact, sentence, table

@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchsuite.measurement import read_clock
-from benchsuite.records import Slice, Stream
+from benchsuite.measurement import Slice, Stream, read_clock
 from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
 from benchsuite.report.measure.window import stream_window, window_slices
 from benchsuite.report.read.summary import JobSummary, ProfileRef, Repeat, Summary

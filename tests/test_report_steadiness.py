@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.host.series import write_series
-from benchsuite.records import Measurement, Slice
+from benchsuite.measurement import Measurement, Slice
 from benchsuite.report.measure.steadiness import (
     Estimate,
     Steadiness,

@@ -14,7 +14,8 @@ from made_telemetry import make_device, make_telemetry, stolen_from
 from outputs import line_of, summary_for, text_of
 
 from benchsuite.describe.tasks import Job, Placement
-from benchsuite.records import Measurement, PeakMemory, Pressure, Result, Tenant
+from benchsuite.measurement import Measurement, PeakMemory
+from benchsuite.records import Pressure, Result, Tenant
 from benchsuite.report.read.summary import JobSummary, StdParts, Use
 from benchsuite.report.read.summary_file import read_summary
 

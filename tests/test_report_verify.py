@@ -21,9 +21,10 @@ from support import benchsuite, command, environ, in_process, one_line_error, wa
 
 from benchsuite import manifest
 from benchsuite.describe.profile import load
-from benchsuite.describe.tasks import Job, Placement
+from benchsuite.describe.tasks import Job, Placement, ProfileUsed
 from benchsuite.describe.training import Training
-from benchsuite.records import Code, DataUsed, PrecisionCheck, ProfileUsed, Result, Stream, Tenant
+from benchsuite.measurement import PrecisionCheck, Stream
+from benchsuite.records import Code, DataUsed, Result, Tenant
 from benchsuite.report.verify import Finding
 from benchsuite.report.verify.check import DEMANDS, RECORDS, check
 from benchsuite.rundir import LOCK

@@ -9,8 +9,7 @@ import sys
 import pytest
 from conftest import make_result, make_slices
 
-from benchsuite.measurement import read_clock
-from benchsuite.records import Measurement, Slice, Stream
+from benchsuite.measurement import Measurement, Slice, Stream, read_clock
 from benchsuite.report.measure.window import Window, stream_window, task_window, window_slices
 
 # Warm-up stretched to 12 s: the first two seconds, then four times 2.5 s.

@@ -21,8 +21,7 @@ from benchsuite.host.device import CLOCK_EVENTS, clock_events
 from benchsuite.host.digest import summarise, summarise_tenant
 from benchsuite.host.series import Series, write_series
 from benchsuite.host.usage import Usage, look
-from benchsuite.measurement import read_clock
-from benchsuite.records import Stream
+from benchsuite.measurement import Stream, read_clock
 from benchsuite.schema import decode
 from benchsuite.telemetry import (
     CAPPED,

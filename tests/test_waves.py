@@ -27,7 +27,8 @@ from benchsuite.launch.outcome import classify
 from benchsuite.launch.process import Tree
 from benchsuite.launch.supervise import Exit
 from benchsuite.launch.worker_events import ProcessEvents, TaskEvents
-from benchsuite.records import Failure, Slice
+from benchsuite.measurement import Slice
+from benchsuite.records import Failure
 
 
 def test_they_begin_together_and_a_task_that_is_done_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,10 @@ import click
 from benchsuite.errors import BenchError, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from benchsuite.describe.tasks import Plan
+    from benchsuite.describe.tasks import Plan, ProfileUsed
     from benchsuite.isolation.fencing import Isolation
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.session import Invocation
-    from benchsuite.records import ProfileUsed
 
 _EPILOG = "After -- come job fields (--max-count, --min-time-s, --precision, ...) and parameters of the jobs' models."
 

@@ -25,10 +25,11 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
 
     A rerun is shown beside its original and never counts in a score.
     """
+    from benchsuite.describe.tasks import ProfileUsed
     from benchsuite.errors import OutputError
     from benchsuite.host import machine as host
     from benchsuite.launch.run_one import check_file, keep, run_single
-    from benchsuite.records import ProfileUsed, Result
+    from benchsuite.records import Result
     from benchsuite.report.show.one_line import figure
     from benchsuite.rundir import read_record
     from benchsuite.schema import to_json

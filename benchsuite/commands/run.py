@@ -21,11 +21,11 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
     from benchsuite.describe import profile as profiles
     from benchsuite.describe.overrides import Overrides
     from benchsuite.describe.plan import make_plan
+    from benchsuite.describe.tasks import ProfileUsed
     from benchsuite.errors import UsageError
     from benchsuite.host import machine as host
     from benchsuite.launch.run_one import check_file, keep, run_single
     from benchsuite.launch.session import data_root
-    from benchsuite.records import ProfileUsed
     from benchsuite.report.show.one_line import figure
     from benchsuite.schema import to_json
 

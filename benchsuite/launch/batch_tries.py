@@ -20,7 +20,8 @@ from benchsuite.launch.context import RunContext, WaveContext
 from benchsuite.launch.datasets import provide
 from benchsuite.launch.outcome import judged
 from benchsuite.launch.supervise import wait
-from benchsuite.records import BatchProbe, BatchSearch, Failure, Result, Status
+from benchsuite.measurement import BatchProbe, BatchSearch
+from benchsuite.records import Failure, Result, Status
 from benchsuite.rundir import RunDir, results
 
 # A larger batch is not tried on a CPU if it would need more than this share of the memory: the kernel might then kill

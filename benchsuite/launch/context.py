@@ -13,7 +13,8 @@ from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch.ledger import Ledger
-from benchsuite.records import BatchSearch, DataUsed, Failure, Status
+from benchsuite.measurement import BatchSearch
+from benchsuite.records import DataUsed, Failure, Status
 
 
 @dataclass(frozen=True)

@@ -16,19 +16,16 @@ from benchsuite.launch import process
 from benchsuite.launch.child import Child
 from benchsuite.launch.supervise import Exit
 from benchsuite.launch.worker_events import ProcessEvents, TaskEvents, names_signal
-from benchsuite.measurement import Clock, read_clock
+from benchsuite.measurement import Clock, Measurement, Slice, Stream, read_clock
 from benchsuite.records import (
     Code,
     DataUsed,
     Failure,
     Identity,
     Machine,
-    Measurement,
     Result,
     Run,
-    Slice,
     Status,
-    Stream,
     TaskMachine,
     Tenant,
     Timeline,
@@ -108,8 +105,8 @@ def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
     """The result of a worker that is finished; its tenant is not yet closed."""
     assert child.exit
     seen, data = child.seen, child.wave.data
+    ended_s, clock = time.monotonic(), read_clock()  # the clock's anchor lies after the end
     status, error = judged(child)
-    ended_s, clock = time.monotonic(), read_clock()
     result = _result(child.task, child.attempt, setting, status, error, seen, clock)
     return msgspec.structs.replace(
         result,

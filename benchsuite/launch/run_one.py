@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import cast
 
 from benchsuite.describe.plan import plan_of
-from benchsuite.describe.tasks import Task
+from benchsuite.describe.tasks import ProfileUsed, Task
 from benchsuite.errors import Interrupted, OutputError
 from benchsuite.files import look
 from benchsuite.isolation.fencing import Isolation
 from benchsuite.launch.progress import Progress, Verdict
 from benchsuite.launch.session import Invocation, execute
-from benchsuite.records import Machine, ProfileUsed, Result
+from benchsuite.records import Machine, Result
 from benchsuite.rundir import write_result
 from benchsuite.schema import to_json
 from benchsuite.writing import write_new

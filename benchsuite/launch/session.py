@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchsuite import manifest
-from benchsuite.describe.tasks import Plan, Task
+from benchsuite.describe.tasks import Plan, ProfileUsed, Task
 from benchsuite.errors import OutputError, UsageError
 from benchsuite.files import look
 from benchsuite.host import machine as host
@@ -25,7 +25,7 @@ from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.resume import Left, changes_since, left_of, mend
 from benchsuite.launch.waves import Means, Observer, Runner
-from benchsuite.records import Machine, ProfileUsed, Run, Tenant
+from benchsuite.records import Machine, Run, Tenant
 from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from benchsuite.describe.training import Precision
 from benchsuite.errors import ModelError
+from benchsuite.measurement import PrecisionCheck
 from benchsuite.models import Workload
-from benchsuite.records import PrecisionCheck
 from benchsuite.worker.precision import MIXED, autocast
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchsuite.describe.training import Compile, Training
+from benchsuite.measurement import Compiled
 from benchsuite.models import Batch, Carry, Loss, Nets
-from benchsuite.records import Compiled
 from benchsuite.worker.precision import device_type
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from benchsuite.errors import UsageError
-from benchsuite.records import PeakMemory
+from benchsuite.measurement import PeakMemory
 
 
 class Device(Protocol):

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from benchsuite.events import PULSE_BYTES
-from benchsuite.records import GroupUsed
+from benchsuite.measurement import GroupUsed
 
 
 @dataclass

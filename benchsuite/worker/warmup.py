@@ -9,7 +9,7 @@ from typing import Any
 
 from benchsuite.errors import ModelError
 from benchsuite.events import End, EventWriter
-from benchsuite.records import WarmUp
+from benchsuite.measurement import WarmUp
 from benchsuite.schema import finite
 from benchsuite.worker.device import Device
 from benchsuite.worker.step import Step

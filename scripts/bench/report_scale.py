@@ -30,27 +30,20 @@ import msgspec
 from benchsuite.describe import profile
 from benchsuite.describe.plan import make_plan, plan_of, waves
 from benchsuite.describe.tasks import Gpu, Job, Plan, Task
+from benchsuite.measurement import Clock, GroupUsed, Measurement, PeakMemory, PrecisionCheck, Slice, Stream, WarmUp
 from benchsuite.records import (
     FAILURES,
-    Clock,
     Code,
     DataUsed,
     Failure,
-    GroupUsed,
     Identity,
     Machine,
-    Measurement,
-    PeakMemory,
-    PrecisionCheck,
     Pressure,
     Result,
     Run,
-    Slice,
-    Stream,
     TaskMachine,
     Tenant,
     Timeline,
-    WarmUp,
 )
 from benchsuite.rundir import Attempt, RunDir
 from benchsuite.schema import to_json

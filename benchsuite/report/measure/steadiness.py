@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from benchsuite.records import Slice
+from benchsuite.measurement import Slice
 from benchsuite.report.show.format import percent
 
 # Slice rates whose coefficient of variation is above this are not steady.

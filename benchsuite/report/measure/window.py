@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from benchsuite.records import Result, Slice, Stream
+from benchsuite.measurement import Slice, Stream
+from benchsuite.records import Result
 from benchsuite.report.measure.steadiness import UNKNOWN, Steadiness, least_steady, steadiness
 
 WINDOW_S = 10.0

@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from benchsuite.records import Slice
+from benchsuite.measurement import Slice
 from benchsuite.report.read.curves import Curve, Panel, Span
 from benchsuite.report.read.load import Row
 from benchsuite.report.show.format import count, number

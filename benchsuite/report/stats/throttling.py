@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from benchsuite.records import Result, Slice, Stream
+from benchsuite.measurement import Slice, Stream
+from benchsuite.records import Result
 from benchsuite.report.measure.window import MIN_WINDOW_S, TOLERANCE_S, measured_slices, window_slices
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.samples import Sampled, read_samples

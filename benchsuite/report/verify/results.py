@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.describe.tasks import Task
-from benchsuite.records import Result, Run, Slice
+from benchsuite.measurement import Slice
+from benchsuite.records import Result, Run
 from benchsuite.report.show.format import count
 from benchsuite.report.verify import Finding, all_or_bad, hashed, note, some
 from benchsuite.report.verify.events import not_as_told
