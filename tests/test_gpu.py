@@ -53,7 +53,7 @@ def test_each_visible_gpu_runs_its_own_task_under_its_own_name(tmp_path: Path) -
 def test_fp32_is_true_fp32_and_tf32_is_not(precision: str, low: float, high: float) -> None:
     script = f"""
 import torch
-from benchsuite.worker.how import set_precision
+from benchsuite.worker.precision import set_precision
 set_precision({precision!r}, "cuda:0")
 torch.manual_seed(0)
 a, b = torch.randn(512, 512, device="cuda"), torch.randn(512, 512, device="cuda")

@@ -127,8 +127,7 @@ def test_an_overflow_leaves_no_momentum_behind(device: str) -> None:
         step = make_step(workload, Training(precision="amp-fp16"), device)
         dirty = [torch.full_like(param, torch.inf) for param in workload.modules["net"].parameters() for _ in range(99)]
         del dirty
-        step.run(points(1, scale=1e5)[0])
-        for batch in points(3, scale=0.1):
+        for batch in step.feed(iter([*points(1, scale=1e5), *points(3, scale=0.1)])):
             step.run(batch)
         weights.append(torch.cat([param.detach().ravel() for param in workload.modules["net"].parameters()]))
     assert torch.isfinite(weights[0]).all()
