@@ -50,6 +50,11 @@ class Interrupted(Exception):
         self.exit_code = 128 + signum
 
 
+def reason(error: OSError) -> str:
+    """Why an operating system call failed, in lower case."""
+    return (error.strerror or str(error)).lower()
+
+
 def one_line(text: str) -> str:
     """Text from elsewhere as one line that a terminal shows as it is: no control characters, no runs of blanks."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

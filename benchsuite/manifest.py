@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchsuite.errors import ResultError
+from benchsuite.errors import ResultError, reason
 from benchsuite.records import Result
 from benchsuite.rundir import results
 from benchsuite.writing import replace
@@ -79,7 +79,7 @@ def read(folder: Path) -> Seal | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ResultError(f"{folder / NAME}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ResultError(f"{folder / NAME}: cannot be read: {reason(error)}") from None
     lines = content.decode(errors="replace").splitlines()
     found = [match for line in lines if (match := _LINE.fullmatch(line)) and _is_inside(match[2])]
     return Seal(

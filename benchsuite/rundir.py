@@ -18,7 +18,7 @@ from typing import BinaryIO
 import msgspec
 
 from benchsuite.describe.tasks import Plan, Task
-from benchsuite.errors import OutputError, ResultError
+from benchsuite.errors import OutputError, ResultError, reason
 from benchsuite.files import look
 from benchsuite.records import FAILURES, Result, Run
 from benchsuite.schema import R, Record, convert, current, decode, from_json, to_json
@@ -57,7 +57,7 @@ def new_default_out(profile: str, environ: Mapping[str, str], now: datetime) -> 
         except FileExistsError:
             continue
         except OSError as error:
-            raise OutputError(f"{path}: cannot be made: {(error.strerror or str(error)).lower()}") from None
+            raise OutputError(f"{path}: cannot be made: {reason(error)}") from None
         return path
     raise AssertionError
 
@@ -132,8 +132,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise OutputError(f"{path}: cannot be written: {reason}; name another folder with -o") from None
+        raise OutputError(f"{path}: cannot be written: {reason(error)}; name another folder with -o") from None
 
 
 def check_empty(path: Path) -> None:
@@ -166,9 +165,7 @@ class RunDir:
             write_new(path / "run.json", to_json(run, indent=2))
             write_new(path / "plan.json", to_json(plan, indent=2))
         except OSError as error:
-            raise OutputError(
-                f"{path}: cannot be written: {error.strerror or error}; name another folder with -o"
-            ) from None
+            raise OutputError(f"{path}: cannot be written: {reason(error)}; name another folder with -o") from None
         return cls(path)
 
     def log(self, task: Task, attempt: int, what: str) -> Path:
@@ -250,7 +247,7 @@ def read_record(path: Path, kind: type[R]) -> R:
             raise ResultError(f"{path}: cannot be read: no regular file")
         return from_json(path.read_bytes(), kind)
     except OSError as error:
-        raise ResultError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ResultError(f"{path}: cannot be read: {reason(error)}") from None
     except ValueError as error:
         raise ResultError(f"{path}: {error}") from None
 
@@ -283,6 +280,6 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
                     result = convert(content, Result)
                 yield path, result
             except OSError as error:
-                yield path, f"cannot be read: {(error.strerror or str(error)).lower()}"
+                yield path, f"cannot be read: {reason(error)}"
             except ValueError as error:
                 yield path, str(error)

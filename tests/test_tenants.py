@@ -23,8 +23,8 @@ from benchsuite import records
 from benchsuite.describe.tasks import Job, Task
 from benchsuite.errors import UsageError
 from benchsuite.host import cgroups
-from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.host.cgroups import Cgroup, CgroupPlace
+from benchsuite.host.kernel_files import started_ticks
 from benchsuite.isolation import enter, made_groups, prepared_groups
 from benchsuite.isolation.fencing import Fencing, Isolation
 from benchsuite.isolation.tenant import Tenant

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from benchsuite.describe.tasks import Gpu
+from benchsuite.errors import reason
 
 LIMIT_S = 60.0
 _PROGRAM = """
@@ -55,7 +56,7 @@ def _listed(variables: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ..
     except subprocess.TimeoutExpired:
         return f"torch did not list the GPUs within {LIMIT_S:g} s"
     except OSError as error:
-        return f"{sys.executable} cannot be started: {error.strerror}"
+        return f"{sys.executable} cannot be started: {reason(error)}"
     if done.returncode:
         return f"torch could not list the GPUs: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
     cards = [line.split() for line in done.stdout.splitlines()]

@@ -202,7 +202,7 @@ class Fencing:
         try:
             group = self.made.group(mine, memory_bytes)
         except OSError as error:
-            return self._unfenced(facts, f"the group could not be made: {error.filename}: {error.strerror}")
+            return self._unfenced(facts, f"the group could not be made: {made_groups.said(error)}")
         return self._entered(task, facts, group)
 
     def _prepared_tenant(self, task: Task, index: int, mine: tuple[int, ...], prepared: PreparedGroups) -> Tenant:

@@ -13,8 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchsuite.host.cgroupfs import render_cpus
+from benchsuite.errors import reason
 from benchsuite.host.cgroups import UNIFIED, Cgroup, CgroupPlace, cpus_of, limit_of
+from benchsuite.host.kernel_files import render_cpus
 from benchsuite.isolation.made_groups import WANTED, entering_fails
 
 NAME = "student"
@@ -93,7 +94,7 @@ class PreparedGroups:
             except BlockingIOError:
                 return f"{NAME}{index} is in use by another run"
             except OSError as error:
-                return f"{folder}: {error.strerror}"
+                return f"{folder}: {reason(error)}"
         return None
 
     def _busy(self) -> str | None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchsuite.errors import OutputError, ResultError
-from benchsuite.host.cgroupfs import started_ticks
+from benchsuite.errors import OutputError, ResultError, reason
+from benchsuite.host.kernel_files import started_ticks
 from benchsuite.host.machine import boot_id
 from benchsuite.rundir import LOCK
 from benchsuite.schema import Record
@@ -48,7 +48,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise OutputError(f"{folder}: cannot be written: {reason(error)}") from None
     try:
         if not _take(fd, tries=5):
             who = _holder(fd)
@@ -76,7 +76,7 @@ def holder(folder: Path) -> Holder | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ResultError(f"{folder}: its lock cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ResultError(f"{folder}: its lock cannot be read: {reason(error)}") from None
     try:
         return None if _take(fd, fcntl.LOCK_SH) else _holder(fd)
     finally:

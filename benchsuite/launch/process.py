@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from benchsuite.host.cgroupfs import started_ticks
+from benchsuite.host.kernel_files import started_ticks
 
 # Every process of a tree inherits this variable. It identifies even one that left its session and its parent.
 MARK = "BENCHSUITE_TREE"

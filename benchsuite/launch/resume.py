@@ -15,8 +15,8 @@ import psutil
 
 from benchsuite.describe.changes import changes
 from benchsuite.describe.tasks import Job, Plan, Task
-from benchsuite.errors import OutputError, ProfileError, UsageError
-from benchsuite.host.cgroupfs import started_ticks
+from benchsuite.errors import OutputError, ProfileError, UsageError, reason
+from benchsuite.host.kernel_files import started_ticks
 from benchsuite.host.machine import boot_id
 from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
@@ -161,7 +161,7 @@ def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
         replace(rundir.path / "run.json", to_json(resumed, indent=2))
         return tuple(_mend(rundir, left.plan, run))
     except OSError as error:
-        raise OutputError(f"{rundir.path}: cannot be written: {error.strerror or error}") from None
+        raise OutputError(f"{rundir.path}: cannot be written: {reason(error)}") from None
 
 
 def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:

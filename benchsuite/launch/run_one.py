@@ -13,7 +13,7 @@ from typing import cast
 
 from benchsuite.describe.plan import plan_of
 from benchsuite.describe.tasks import ProfileUsed, Task
-from benchsuite.errors import Interrupted, OutputError
+from benchsuite.errors import Interrupted, OutputError, reason
 from benchsuite.files import look
 from benchsuite.isolation.fencing import Isolation
 from benchsuite.launch.progress import Progress, Verdict
@@ -75,7 +75,7 @@ def check_file(path: Path) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp"):
             pass
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise OutputError(f"{path}: cannot be written: {reason(error)}") from None
 
 
 def keep(result: Result, path: Path) -> Path:
@@ -90,4 +90,4 @@ def keep(result: Result, path: Path) -> Path:
             return path
         return write_result(path, result, datetime.now(timezone.utc))
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise OutputError(f"{path}: cannot be written: {reason(error)}") from None

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from benchsuite import manifest
 from benchsuite.describe.tasks import Plan, ProfileUsed, Task
-from benchsuite.errors import OutputError, UsageError
+from benchsuite.errors import OutputError, UsageError, reason
 from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
@@ -24,7 +24,7 @@ from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.resume import Left, changes_since, left_of, mend
-from benchsuite.launch.waves import Means, Observer, Runner
+from benchsuite.launch.waves import Observer, RunMeans, Runner
 from benchsuite.records import Machine, Run, Tenant
 from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
 
@@ -127,7 +127,7 @@ def _sealed(rundir: RunDir, observer: Observer) -> Iterator[None]:
         try:
             manifest.seal(rundir.path)
         except OSError as error:
-            observer.say(f"{manifest.NAME} could not be written: {error.strerror or error}")
+            observer.say(f"{manifest.NAME} could not be written: {reason(error)}")
 
 
 def _unseal(out: Path) -> Iterator[str]:
@@ -139,11 +139,11 @@ def _unseal(out: Path) -> Iterator[str]:
     try:
         yield from manifest.unseal(out).words()
     except OSError as error:
-        raise OutputError(f"{out}: cannot be written: {error.strerror or error}") from None
+        raise OutputError(f"{out}: cannot be written: {reason(error)}") from None
 
 
 @contextmanager
-def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[Means]:
+def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
     """Fences and monitor for the tasks of a plan, released at the end."""
     largest = max((sum(task.skip is None for task in wave.tasks) for wave in plan.waves), default=1) or 1
     fencing = Fencing.choose(how.isolation, require=how.require_isolation, largest=largest)
@@ -152,12 +152,12 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[Means]:
             fencing.limit(how.share)
         gpus = {gpu.uuid: gpu for task in plan.tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
-            yield Means(setting, fencing, monitor)
+            yield RunMeans(setting, fencing, monitor)
     finally:
         fencing.close()
 
 
-def _tell(observer: Observer, means: Means, how: Invocation, tasks: Sequence[Task]) -> None:
+def _tell(observer: Observer, means: RunMeans, how: Invocation, tasks: Sequence[Task]) -> None:
     """Show what was ended of dead runs, which data sets are missing, and which fence or counter is missing here."""
     lines = [*means.fencing.swept, *not_ready(tasks)]
     found = means.fencing.describe()

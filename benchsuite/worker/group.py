@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from benchsuite.errors import reason
 from benchsuite.events import PULSE_BYTES, Assignment, EventWriter, Raised, pulse_file
 from benchsuite.worker.parent_death import die_with_parent
 
@@ -96,8 +97,7 @@ def _port_in_use(port: int) -> tuple[str, str] | None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            message = f"the ranks could not meet: port {port} (parallel.port) cannot be had: {reason}"
+            message = f"the ranks could not meet: port {port} (parallel.port) cannot be used: {reason(error)}"
             return "rendezvous", f"{message}; give another, or leave it out"
     return None
 
