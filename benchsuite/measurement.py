@@ -25,7 +25,7 @@ class Clock(Record, frozen=True, kw_only=True):
 
 
 def read_boot_id() -> str:
-    """The kernel's name for this boot; `unknown` where there is none."""
+    """The id of the boot from which CLOCK_MONOTONIC counts; `unknown` if the kernel does not report it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

@@ -176,7 +176,8 @@ class Cgroup:
         kernel_files.write(folder / "cpuset.cpus", kernel_files.render_cpus(cpus))
         given = cpus_of(folder)
         if set(given) != set(cpus):
-            message = f"the kernel gives CPUs {kernel_files.render_cpus(given) or 'none'} instead of {kernel_files.render_cpus(cpus)}"
+            wanted, got = kernel_files.render_cpus(cpus), kernel_files.render_cpus(given) or "none"
+            message = f"the kernel gives CPUs {got} instead of {wanted}"
             raise OSError(errno.EINVAL, message, str(folder / "cpuset.cpus"))
 
     def set_memory(self, memory_bytes: int) -> None:

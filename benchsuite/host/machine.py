@@ -17,6 +17,7 @@ import psutil
 from benchsuite import __version__
 from benchsuite.describe.tasks import Gpu
 from benchsuite.host import cuda_order, nvml
+from benchsuite.measurement import read_boot_id
 from benchsuite.records import Code, Machine
 
 _PACKAGES = ("torch", "torchvision", "triton", "numpy", "msgspec", "nvidia-ml-py", "gymnasium", "psutil", "pyyaml")
@@ -28,7 +29,7 @@ def describe(environ: Mapping[str, str]) -> Machine:
     usable, why_not = visible(present, environ)
     return Machine(
         host=socket.gethostname(),
-        boot_id=boot_id(),
+        boot_id=read_boot_id(),
         system=_system(),
         kernel=platform.release(),
         cpu=_cpu_model(),
@@ -86,14 +87,6 @@ def _named(entry: str, present: Sequence[Gpu], numbers: Mapping[int, Gpu]) -> li
 def facts_sha256(machine: Machine) -> str:
     """The hash that identifies the machine facts of a run in its results."""
     return hashlib.sha256(msgspec.json.encode(machine, order="deterministic")).hexdigest()
-
-
-def boot_id() -> str:
-    """The id of the boot from which CLOCK_MONOTONIC counts."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"
 
 
 def code() -> Code:

@@ -11,8 +11,8 @@ from pathlib import Path
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import reason
 from benchsuite.host.kernel_files import started_ticks
-from benchsuite.host.machine import boot_id
 from benchsuite.launch.process import Tree
+from benchsuite.measurement import read_boot_id
 from benchsuite.records import Result
 from benchsuite.rundir import Attempt, RunDir, write_result
 
@@ -27,7 +27,7 @@ class Ledger:
     def __init__(self, rundir: RunDir, attempts: Mapping[str, int] | None = None) -> None:
         self.rundir = rundir
         self._attempts = attempts or {}
-        self._boot_id = boot_id()
+        self._boot_id = read_boot_id()
         self._parent = os.getpid(), started_ticks(os.getpid())
 
     def attempt(self, task: Task) -> int:

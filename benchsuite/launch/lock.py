@@ -16,7 +16,7 @@ import psutil
 
 from benchsuite.errors import OutputError, ResultError, reason
 from benchsuite.host.kernel_files import started_ticks
-from benchsuite.host.machine import boot_id
+from benchsuite.measurement import read_boot_id
 from benchsuite.rundir import LOCK
 from benchsuite.schema import Record
 
@@ -31,7 +31,7 @@ class Holder(Record, frozen=True, kw_only=True):
 
     def process(self) -> psutil.Process | None:
         """The process, if it is alive, on this host and still the same one."""
-        if self.boot_id != boot_id() or self.ticks is None or started_ticks(self.pid) != self.ticks:
+        if self.boot_id != read_boot_id() or self.ticks is None or started_ticks(self.pid) != self.ticks:
             return None
         with contextlib.suppress(psutil.Error):
             return psutil.Process(self.pid)
@@ -57,7 +57,7 @@ def locked(folder: Path) -> Iterator[None]:
                 f"{folder}: a run is in progress here{name}; wait, or end it with 'benchsuite stop {folder}'"
             )
         pid = os.getpid()
-        me = Holder(host=socket.gethostname(), boot_id=boot_id(), pid=pid, ticks=started_ticks(pid))
+        me = Holder(host=socket.gethostname(), boot_id=read_boot_id(), pid=pid, ticks=started_ticks(pid))
         os.ftruncate(fd, 0)
         os.pwrite(fd, msgspec.json.encode(me), 0)
         yield

@@ -17,10 +17,10 @@ from benchsuite.describe.changes import changes
 from benchsuite.describe.tasks import Job, Plan, Task
 from benchsuite.errors import OutputError, ProfileError, UsageError, reason
 from benchsuite.host.kernel_files import started_ticks
-from benchsuite.host.machine import boot_id
 from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
 from benchsuite.launch.worker_events import EventFiles
+from benchsuite.measurement import read_boot_id
 from benchsuite.records import Machine, Result, Run
 from benchsuite.rundir import Attempt, RunDir, results, write_result
 from benchsuite.schema import to_json
@@ -194,7 +194,7 @@ def _end_leftovers(start: Attempt) -> list[str]:
     Nothing is killed if the run is alive: the folder may be a copy of one in progress.
     """
     parent_lives = start.parent_pid and started_ticks(start.parent_pid) == start.parent_ticks
-    if start.boot_id != boot_id() or not start.mark or parent_lives:
+    if start.boot_id != read_boot_id() or not start.mark or parent_lives:
         return []
     swept = []
     for process in psutil.process_iter():
