@@ -135,7 +135,7 @@ def _foreign(
     """Processes that are not ours, each with the most memory it held.
 
     In a container NVML may number processes as the host does. A number that is not here, while none of ours was ever
-    listed, may be our own process: then nothing can be told.
+    listed, may be our own process. Then foreign processes are not known.
     """
     found = _present(samples, "processes")
     if not found:

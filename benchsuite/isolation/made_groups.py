@@ -228,7 +228,7 @@ def sweep(own: Mapping[str, CgroupPlace]) -> tuple[str, ...]:
     for controller, place in own.items():
         if not place.exact:
             continue
-        # In version 2 they may also lie beside this process's group.
+        # In version 2 they may also be siblings of this process's group.
         for base in list(place.chain())[: place.version]:
             for folder in _stale(base):
                 places = found.setdefault(folder.name, {})

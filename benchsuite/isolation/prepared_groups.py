@@ -46,7 +46,7 @@ class PreparedGroups:
         """Find the first `count` groups, compare them, and let a process enter each.
 
         Args:
-            own: the groups of this process. Prepared groups lie beside one of them, or beside a group around it.
+            own: the groups of this process. Prepared groups are siblings of one of them, or of a group around it.
             usable: the CPUs that may be used here.
             total_bytes: the memory that may be used here.
             count: how many tenants run side by side at most.

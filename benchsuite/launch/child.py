@@ -31,6 +31,7 @@ class Child:
     """A running worker.
 
     Args:
+        run: what all waves of the run share.
         tenant: the share of the machine in which the worker runs; the caller closes it.
         wave: what the means have provided. A task that is alone in its wave does not hold for others.
         probe_of: if given, the worker only tries whether its batch fits; the attempt is noted under this task.

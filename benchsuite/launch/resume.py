@@ -49,6 +49,7 @@ def left_of(rundir: RunDir, now: Plan, machine: Machine) -> Left:
 
     Args:
         now: the plan that the present command makes.
+        machine: this machine.
 
     Raises:
         ResultError: run.json or plan.json is missing or damaged.
@@ -91,7 +92,9 @@ def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan
         raise ProfileError(f"{at}: the run was started with another profile or other changes: {'; '.join(changed)}")
     if (run.machine.host, run.machine.cpu) != (machine.host, machine.cpu):
         there = f"{run.machine.host} ({run.machine.cpu})"
-        raise UsageError(f"{at}: the run was started on another machine, {there}; go on there, or start anew here")
+        raise UsageError(
+            f"{at}: the run was started on another machine, {there}; continue there, or start a new run here"
+        )
     if now.repeats < before.repeats:
         raise UsageError(f"{at}: --repeat {now.repeats}: the run has {before.repeats} repeats already; give no fewer")
     places = [(t.id, tuple(g.uuid for g in t.gpus)) for t in before.tasks]
@@ -102,7 +105,7 @@ def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan
 
 
 def changes_since(run: Run, machine: Machine, code: object) -> list[str]:
-    """The software and code that changed since the run was started, a line each: a reader of the score should know."""
+    """The software and code that changed since the run was started, a line each. Such a change can affect the score."""
     found = []
     if run.code != code:
         found.append("benchsuite itself has changed")
@@ -118,7 +121,7 @@ def changes_since(run: Run, machine: Machine, code: object) -> list[str]:
 
 
 def _jobs(plan: Plan) -> dict[str, Job]:
-    """Cell -> job."""
+    """The job of each cell, by the cell's name."""
     return {task.cell: task.job for task in plan.tasks}
 
 

@@ -33,7 +33,10 @@ def run_single(
     folder: Path | None = None,
     like: Result | None = None,
 ) -> tuple[Result, int]:
-    """Run one task. Its result, and the exit status of the command.
+    """Run one task.
+
+    Returns:
+        The result, and the exit status of the command.
 
     Args:
         verdict: see `Progress`.

@@ -78,7 +78,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
             interrupt.check()
             rundir = RunDir.create(out, run, plan)
             with observer:
-                _tell(observer, means, how, plan.tasks)
+                _report(observer, means, how, plan.tasks)
                 with _sealed(rundir, observer):
                     Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.waves)
     return rundir
@@ -98,7 +98,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
     """
     setting = _setting(how.machine)
     if look(out) != "folder":
-        raise UsageError(f"{out}: no such folder to go on with; start it without --resume")
+        raise UsageError(f"{out}: no such folder; to start a new run, leave out --resume")
     with Interrupt() as interrupt, locked(out):
         rundir = RunDir(out)
         left = left_of(rundir, plan, how.machine)
@@ -111,7 +111,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
             with observer(left) as watching:
                 for line in (*unsealed, *swept, *(f"since the run was started: {line}" for line in changed)):
                     watching.say(line)
-                _tell(watching, means, how, left.remaining.tasks)
+                _report(watching, means, how, left.remaining.tasks)
                 ledger = Ledger(rundir, left.attempts)
                 with _sealed(rundir, watching):
                     Runner(ledger, means, how.environ, watching, interrupt).run(left.remaining.waves)
@@ -157,8 +157,8 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
         fencing.close()
 
 
-def _tell(observer: Observer, means: RunMeans, how: Invocation, tasks: Sequence[Task]) -> None:
-    """Show what was ended of dead runs, which data sets are missing, and which fence or counter is missing here."""
+def _report(observer: Observer, means: RunMeans, how: Invocation, tasks: Sequence[Task]) -> None:
+    """Show the leftovers of dead runs, the data sets that are missing, and the fences and counters that are missing."""
     lines = [*means.fencing.swept, *not_ready(tasks)]
     found = means.fencing.describe()
     if how.isolation in ("auto", "cgroup") and (not found.cpu.startswith("cpuset") or found.memory == "none"):

@@ -102,7 +102,7 @@ class EventFiles:
     """The growing event files of a task: that of its one worker, or those of its ranks and their launcher.
 
     Args:
-        events: the file of the worker or the launcher; those of the ranks lie beside it.
+        events: the event file of the worker or the launcher. Those of the ranks are in the same folder.
     """
 
     def __init__(self, events: Path, ranks: int) -> None:
