@@ -150,6 +150,7 @@ class EventWriter:
         self.count = 0
 
     def write(self, event: Event) -> None:
+        """Append an event."""
         line = msgspec.json.encode(event) + b"\n"
         while line:
             line = line[os.write(self._fd, line) :]

@@ -215,6 +215,9 @@ _Yaml12.add_constructor(
 def parse_yaml(text: str, where: str) -> Any:
     """One YAML document with YAML 1.2 scalars: `1e-4` is a number; `off`, `no` and `12:30:45` are text.
 
+    Args:
+        where: the source of the text, for messages.
+
     Raises:
         ProfileError: the text is malformed, repeats a key, or has an integer with a leading zero; names the line.
     """

@@ -41,7 +41,12 @@ class Seal:
 
 @dataclass(frozen=True)
 class Changes:
-    """The files that differ from the manifest, and those that are missing."""
+    """How a folder differs from its manifest.
+
+    Attributes:
+        changed: the files with another content.
+        missing: the files that do not exist any more.
+    """
 
     changed: tuple[str, ...]
     missing: tuple[str, ...]

@@ -54,6 +54,7 @@ class Slice(Record, frozen=True, kw_only=True, array_like=True, gc=False):
 
     @property
     def elapsed_s(self) -> float:
+        """The length of the slice."""
         return self.end_s - self.start_s
 
 

@@ -127,7 +127,7 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     streamed, total = out == "-", len(plan.tasks)
     progress = Progress(figure, keep=print_line if streamed else None)
 
-    def going_on(left: Left) -> Progress:
+    def progress_of(left: Left) -> Progress:
         nonlocal progress, total
         total = len(left.plan.tasks)
         progress = Progress(figure, settled=left.settled)
@@ -137,7 +137,7 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     with tempfile.TemporaryDirectory(prefix="benchsuite-") if streamed else nullcontext(str(folder)) as place:
         try:
             if resume:
-                session.resume(plan, Path(place), going_on, how)
+                session.resume(plan, Path(place), progress_of, how)
             else:
                 session.execute(plan, used, Path(place), progress, how)
         except BenchError:

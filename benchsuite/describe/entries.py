@@ -28,6 +28,7 @@ _EXTRAS = {
     "ale_py": "benchsuite[rl]",
     "gymnasium": "benchsuite[rl]",
     "minigrid": "benchsuite[rl]",
+    "numpy": "benchsuite",
     "torch": "benchsuite",
     "torchvision": "benchsuite",
 }

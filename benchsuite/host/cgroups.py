@@ -30,7 +30,13 @@ NO_LIMIT_BYTES = 1 << 60
 
 @dataclass(frozen=True)
 class CgroupPlace:
-    """A group's folder in one hierarchy, which is mounted at `mount`; not `exact` if only one around it is visible."""
+    """A group in one hierarchy.
+
+    Attributes:
+        folder: the group's folder.
+        mount: the folder at which the hierarchy is mounted.
+        exact: False if the group itself is not visible; `folder` is then that of a group around it.
+    """
 
     version: Literal[1, 2]
     folder: Path
@@ -44,6 +50,7 @@ class CgroupPlace:
             yield from itertools.takewhile(lambda f: f != self.mount.parent, self.folder.parents)
 
     def below(self, name: str) -> CgroupPlace:
+        """The group of that name in this one; it may not exist."""
         return replace(self, folder=self.folder / name)
 
 
@@ -135,7 +142,11 @@ def enable(folder: Path, controllers: Collection[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Cgroup:
-    """One control group, by its place in each of its hierarchies: controller -> place."""
+    """One control group.
+
+    Attributes:
+        places: controller -> its place in the hierarchy of that controller.
+    """
 
     places: Mapping[str, CgroupPlace]
 

@@ -1,4 +1,4 @@
-"""What the kernel counted for a group: OOM kills, peaks, pressure. None for what it does not count."""
+"""The kernel's counters of a group: OOM kills, peaks, pressure. None: the kernel does not count it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchsuite.host.cgroups import UNIFIED, Cgroup, CgroupPlace
 
 @dataclass(frozen=True)
 class Counters:
-    """The state of a group's counters. Pressure is in seconds since the group was made."""
+    """The counters of a group at one moment. Those of pressure are seconds since the group was made."""
 
     oom_kills: int | None = None
     peak_memory_bytes: int | None = None
@@ -102,14 +102,22 @@ def _pressure_s(place: CgroupPlace | None, name: str) -> tuple[float | None, flo
 
 
 def throttled_s(own: Mapping[str, CgroupPlace]) -> dict[Path, float]:
-    """How long CPU quotas have throttled this process's own group so far, and each group around it."""
+    """Seconds that CPU quotas have throttled this process's own group and each group around it, by the group's folder.
+
+    Args:
+        own: the groups of this process, by controller.
+    """
     place = own.get("cpu", own.get(UNIFIED))
     found = {folder: _throttled_s(folder) for folder in place.chain()} if place else {}
     return {folder: value for folder, value in found.items() if value is not None}
 
 
 def throttled_since_s(before: Mapping[Path, float], now: Mapping[Path, float]) -> float | None:
-    """The largest increase of any one of them; None if none counts."""
+    """The largest increase of a group's throttled time, in seconds; None if no group has the counter.
+
+    Args:
+        before, now: two results of `throttled_s`.
+    """
     return max((round(now[folder] - before[folder], 6) for folder in now if folder in before), default=None)
 
 

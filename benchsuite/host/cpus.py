@@ -21,7 +21,12 @@ ROOT = Path("/")
 
 @dataclass(frozen=True)
 class Core:
-    """A physical core: those of its hardware threads that may be used, and its NUMA node."""
+    """A physical core.
+
+    Attributes:
+        cpus: those of its hardware threads that may be used.
+        node: its NUMA node.
+    """
 
     cpus: tuple[int, ...]
     node: int = 0
@@ -29,7 +34,13 @@ class Core:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory that may be used, by the limits of groups or the host. File cache that can be dropped is available."""
+    """The memory that this process may use.
+
+    Attributes:
+        available_bytes: the part that is free now, with the file cache that can be dropped.
+        source: what sets the limit: a control group, or the size of the host's memory.
+        note: a limit that could not be read, in words.
+    """
 
     total_bytes: int
     available_bytes: int

@@ -1,4 +1,4 @@
-"""Control groups made on the fly: where they can be made, proven by making one, and those that dead runs left.
+"""Control groups made on the fly: find out where they can be made, make them, and remove those of dead runs.
 
 They are called `benchsuite-<pid>-<start time>/tenant-<i>` and lie below this process's own group of each hierarchy, so
 that the limits on that group also hold for them. Cgroup v2 allows no limits below a group that holds processes, except
@@ -200,7 +200,11 @@ def _bases(own: Mapping[str, CgroupPlace]) -> tuple[dict[str, CgroupPlace], dict
 def unified_base(own: CgroupPlace, wanted: Collection[str]) -> tuple[CgroupPlace, dict[str, str]]:
     """The version 2 group below which most of the wanted controllers can be used, and why the others cannot.
 
-    It is this process's own group, or the one around it: a sibling is inside the same limits.
+    It is this process's own group or the one around it: in both cases the same limits hold.
+
+    Args:
+        own: this process's own group.
+        wanted: the controllers.
     """
     best: tuple[CgroupPlace, dict[str, str]] | None = None
     said: dict[str, list[str]] = {name: [] for name in wanted}

@@ -36,7 +36,12 @@ from benchsuite.telemetry import Telemetry
 
 @dataclass(frozen=True)
 class Setting:
-    """What all results of a run share; `queued_s` is when the run began, on CLOCK_MONOTONIC."""
+    """What all results of a run have in common.
+
+    Attributes:
+        facts_sha256: the hash of the machine's record.
+        queued_s: when the run began, on CLOCK_MONOTONIC.
+    """
 
     machine: Machine
     facts_sha256: str

@@ -72,7 +72,11 @@ class Tree:
         _signal(self.members(), signal.SIGTERM)
 
     def kill(self, limit_s: float = KILL_LIMIT_S) -> None:
-        """SIGKILL until nothing is left of the tree. Bounded, since a process stuck in the kernel does not end."""
+        """SIGKILL until nothing is left of the tree.
+
+        Args:
+            limit_s: the time after which to give up, since a process that is stuck in the kernel does not end.
+        """
         deadline = time.monotonic() + limit_s
         while (left := self.members()) and time.monotonic() < deadline:
             _signal(left, signal.SIGKILL)

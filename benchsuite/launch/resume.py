@@ -149,6 +149,10 @@ def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
 
     The end is that of the result that was written, else an interrupted result made of the events.
 
+    Args:
+        left: what is left of the run.
+        command: the present command line.
+
     Returns:
         What was done, a line each.
 

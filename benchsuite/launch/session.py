@@ -176,7 +176,10 @@ def _setting(machine: Machine) -> Setting:
 
 
 def data_root(given: str | None, environ: Mapping[str, str]) -> str | None:
-    """The folder of the data sets: as given, else `$BENCHSUITE_DATA`, else `data` if it exists, else None.
+    """The folder of the data sets: `given`, else `$BENCHSUITE_DATA`, else `data` if it exists, else None.
+
+    Args:
+        given: the value of the option -d.
 
     Raises:
         UsageError: the folder that was asked for does not exist.

@@ -15,7 +15,12 @@ from benchsuite.events import End, Event, EventReader, Raised, Ready, SliceClose
 
 @dataclass
 class ProcessEvents:
-    """What one process has reported so far; `damaged` counts the lines that could not be read."""
+    """What one process has reported so far.
+
+    Attributes:
+        damaged: the number of lines that could not be read.
+        measured_all: a slice has met the stop rule.
+    """
 
     ready: Ready | None = None
     slices: list[SliceClosed] = field(default_factory=list)

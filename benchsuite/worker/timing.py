@@ -55,9 +55,11 @@ class Rule(Protocol):
     due_items: int
     met: StoppedBy | None
 
-    def open(self, now: int) -> None: ...
+    def open(self, now: int) -> None:
+        """Begin a slice."""
 
-    def closes(self, now: int, steps: int, items: int) -> bool: ...
+    def closes(self, now: int, steps: int, items: int) -> bool:
+        """Does the slice end here?"""
 
 
 class SliceRule:
