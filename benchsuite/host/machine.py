@@ -48,9 +48,9 @@ def describe(environ: Mapping[str, str]) -> Machine:
 def visible(present: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[list[Gpu], str | None]:
     """The GPUs that CUDA_VISIBLE_DEVICES names, in its order, numbered from 0; all in PCI order if it is unset.
 
-    As in CUDA, the list ends at the first entry that names no GPU; the reason returned then names that entry. A UUID
-    may be abbreviated as long as it is unique. Numbers mean PCI order, which children get too. Only if the user chose
-    CUDA's own order for unlike GPUs, CUDA is asked what they mean.
+    As in CUDA, the list ends at the first entry that names no GPU, and the second value names that entry. A UUID may be
+    abbreviated if it stays unique. Numbers are places in PCI order, which workers use as well. If the user chose CUDA's
+    own order and the GPUs differ in model, CUDA itself is asked for its numbers.
     """
     wanted = environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:

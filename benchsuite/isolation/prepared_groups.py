@@ -117,7 +117,11 @@ class PreparedGroups:
 
 
 def find(own: Mapping[str, CgroupPlace]) -> list[Cgroup]:
-    """The groups student0, student1, ... of all hierarchies that have them, up to the first that one of these lacks."""
+    """The groups student0, student1, ... in the hierarchies that have them, up to the first that is missing in one.
+
+    Args:
+        own: the groups of this process, by controller.
+    """
     rows: dict[str, list[CgroupPlace]] = {}
     for controller in (*WANTED, "pids", "freezer", UNIFIED):
         place = own.get(controller, own.get(UNIFIED))

@@ -1,4 +1,4 @@
-"""One task's worker as the parent sees it: started, supervised, its events read as it writes them."""
+"""The worker of a task: start it, supervise it, and read its events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Child:
     Args:
         run: what all waves of the run share.
         tenant: the share of the machine in which the worker runs; the caller closes it.
-        wave: what the means have provided. A task that is alone in its wave does not hold for others.
+        wave: what the means have provided. A task that is alone in its wave does not hold.
         probe_of: if given, the worker only tries whether its batch fits; the attempt is noted under this task.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""One run in a folder at a time: a file lock that ends with its holder, and who the holder is."""
+"""Allow one run at a time in a folder, by a file lock that ends with its holder and names it."""
 
 from __future__ import annotations
 

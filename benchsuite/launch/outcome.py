@@ -1,4 +1,4 @@
-"""From a worker's exit and events to the status, error and result of its task."""
+"""Make the result of a task, with its status and error, from the exit and the events of its worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process tree: a session of its own, output to files, ended whole. Only processes of the tree are signalled."""
+"""Start a process tree in a session of its own, with output to files, and end all of it and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that a profile runs before a job: one after the other, bounded in time, their trees ended whole."""
+"""Run the set-up commands of a job, one after the other, within a limit of time; none of their processes is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the planned tasks wave by wave: start together, begin together, and leave exactly one result each."""
+"""Run the planned tasks wave by wave. The tasks of a wave begin to measure together, and each gets one result."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Runner:
             yield child
 
     def _watch(self, children: Sequence[Child]) -> None:
-        """Until all are gone: say go and stop at the right times, end late tasks, write each result as it comes."""
+        """Until all workers have ended: say go and stop at the right times, end late tasks, and write the results."""
         running = list(children)
         while running:
             for child in list(running):
@@ -149,7 +149,7 @@ class Runner:
 
 
 def _say(running: Sequence[Child]) -> None:
-    """Say go once all that run are ready or the wait is over its limit; say stop once all have measured."""
+    """Say go once all workers are ready, or the limit of the wait is over. Say stop once all have measured."""
     waiting = [c for c in running if c.seen.ready and c.go_s is None]
     if waiting:
         others_ready = all(c.seen.ready for c in running)
