@@ -1,4 +1,4 @@
-"""The front door: finds a command by its file's name and imports it only when it is called."""
+"""The command line. A command is found by the name of its file and imported only when it is called."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import TextIO
 import click
 
 from benchsuite import __version__, commands
-from benchsuite.errors import BenchError, Interrupted, one_line
+from benchsuite.errors import BenchError, Interrupted, one_line, reason
 
-# In the order of work; a command that is not named here comes last.
+# In the order of use; a command that is not named here comes last.
 _ORDER = ("doctor", "prepare", "jobs", "stop", "report", "plot", "summary", "verify", "run", "rerun", "list")
 
 
@@ -38,7 +38,11 @@ def benchsuite() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; every message for the user is one line on stderr, and the exit status tells the outcome."""
+    """Run the command line. Each error is one line on stderr, and the exit status is that of the error.
+
+    Args:
+        arguments: the words after the program's name; None for those of this process.
+    """
     _open_closed()
     try:
         sys.exit(benchsuite.main(args=arguments, prog_name="benchsuite", standalone_mode=False) or 0)
@@ -61,11 +65,11 @@ def main(arguments: list[str] | None = None) -> None:
         _hush()
         sys.exit(1)
     except OSError as error:
-        _say(f"{error.filename or 'output'}: {(error.strerror or str(error)).lower()}")
+        _say(f"{error.filename or 'output'}: {reason(error)}")
         _hush()
         sys.exit(2)
     finally:
-        # What the terminal did not take, as it is gone, the interpreter would try again, and end with 120.
+        # If the terminal is gone, the interpreter would try to flush again at its end and exit with 120.
         try:
             sys.stderr.flush()
         except OSError:
@@ -73,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _open_closed() -> None:
-    """A stream that the caller has closed takes what is said, and keeps none of it."""
+    """Replace stdout and stderr by the null device if the caller has closed them."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the rest of the process
@@ -81,7 +85,11 @@ def _open_closed() -> None:
 
 
 def _hush(stream: TextIO | None = None) -> None:
-    """Nothing more can be written, to stdout by default: keep the interpreter from trying at its end."""
+    """Redirect a stream that cannot be written any more to the null device: the interpreter flushes it at its end.
+
+    Args:
+        stream: stdout if None.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 

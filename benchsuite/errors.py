@@ -1,4 +1,4 @@
-"""What a user can mend, each with the exit status it ends in.
+"""The errors that a user can correct, each with its exit status.
 
 BenchError
 ├── UsageError     an option or argument
@@ -6,7 +6,7 @@ BenchError
 ├── ModelError     a model's file or its parameters
 ├── ResultError    a result, summary or run folder that cannot be read
 └── OutputError    a place that cannot be written
-Interrupted        a signal asked for the end
+Interrupted        a signal asked for the end (not a BenchError)
 """
 
 from __future__ import annotations
@@ -17,46 +17,51 @@ from collections.abc import Iterable
 
 
 class BenchError(Exception):
-    """One line that names the file, the key and the remedy; shown without a traceback."""
+    """Its message is one line that names the file, the field and the remedy. It is shown without a traceback."""
 
     exit_code = 2
 
 
 class UsageError(BenchError):
-    """An option or argument that cannot be served."""
+    """An option or argument is wrong, or cannot be followed on this machine."""
 
 
 class ProfileError(BenchError):
-    """A profile, a weights file, or the changes after `--`."""
+    """A profile, a weights file, or a change after `--` is wrong."""
 
 
 class ModelError(BenchError):
-    """A model's file or its parameters."""
+    """A model's file or its parameters are wrong."""
 
 
 class ResultError(BenchError):
-    """A result, a summary or a run folder that cannot be read."""
+    """A result, a summary or a run folder cannot be read."""
 
 
 class OutputError(BenchError):
-    """A place that cannot be written."""
+    """A file or folder cannot be written."""
 
 
 class Interrupted(Exception):
-    """A signal asked for the end; the exit status is 128 + its number."""
+    """A signal asked for the end. The exit status is 128 + the number of the signal."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(signum).name}")
         self.exit_code = 128 + signum
 
 
+def reason(error: OSError) -> str:
+    """Why an operating system call failed, in lower case."""
+    return (error.strerror or str(error)).lower()
+
+
 def one_line(text: str) -> str:
-    """Text from elsewhere as one line that a terminal shows as it is: no control characters, no runs of blanks."""
+    """Text on one line, with runs of blanks and of control characters replaced by a single blank."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean 'x'?", or the known names where none is near, for the end of a message."""
+    """The end of a message about an unknown word: "; did you mean 'x'?", or all known names if no one is similar."""
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:

@@ -1,12 +1,13 @@
-"""What a child tells its parent: one JSON line an event, numbered, flushed to a file of the child's own."""
+"""Events: what a worker reports to its parent. Each is one numbered JSON line in a file of the worker's own."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from benchsuite.describe.tasks import DataFolder, Task
 from benchsuite.measurement import Clock, Compiled, GroupUsed, PeakMemory, PrecisionCheck, Slice, WarmUp
@@ -14,85 +15,92 @@ from benchsuite.schema import Record
 
 
 class Assignment(Record, frozen=True, kw_only=True):
-    """The file that a worker is started with.
+    """The file with which a worker starts.
 
-    The parent says `go` and `stop` on `control_fd`, an inherited pipe, or to a group on `control_file`, a FIFO that
-    rank 0 reads; without either the worker begins at once.
-    `data` is the job's data set, found complete. `hold_limit_s` bounds how long a task that is done trains on for its
-    neighbours; 0 where it has none. `probe`: only see whether it fits in memory, measure nothing.
+    The parent writes "go" and "stop" to a pipe or, for a group, to a FIFO. A worker that has neither begins at once.
     """
 
     task: Task
-    events: str
-    data: DataFolder | None = None
-    control_fd: int | None = None
-    control_file: str | None = None
-    hold_limit_s: float = 0.0
-    probe: bool = False
+    events: Annotated[str, Meta(description="file to which the worker appends its events")]
+    data: Annotated[DataFolder | None, Meta(description="the job's data set, found complete")] = None
+    control_fd: Annotated[int | None, Meta(description="file descriptor of the inherited pipe")] = None
+    control_file: Annotated[str | None, Meta(description="FIFO of a group, which rank 0 reads")] = None
+    hold_limit_s: Annotated[
+        float, Meta(description="longest time that a measured task trains on for its neighbours; 0: it has none")
+    ] = 0.0
+    probe: Annotated[bool, Meta(description="only try whether the batch fits in memory; measure nothing")] = False
 
 
 PULSE_BYTES = 8
 
 
 def rank_file(events: str, rank: int) -> str:
-    """The event file of one rank of a group, beside that of the group's launcher."""
+    """The event file of one rank of a group.
+
+    Args:
+        events: the event file of the group's launcher.
+    """
     return f"{events.removesuffix('.jsonl')}.{rank}.jsonl"
 
 
 def pulse_file(events: str) -> str:
-    """The heartbeats of a group: a number of 8 bytes for each rank, which grows as it gets on."""
+    """The file of a group's heartbeats: for each rank a counter of 8 bytes, which the rank increases as it trains."""
     return f"{events.removesuffix('.jsonl')}.pulse"
 
 
 def control_file(events: str) -> str:
-    """The FIFO on which the parent speaks to a group."""
+    """The FIFO through which the parent controls a group."""
     return f"{events.removesuffix('.jsonl')}.control"
 
 
 class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
-    """A rank has warmed up. `clock` is that of its host; files written before schema 2 have none."""
+    """A rank has warmed up and waits for "go"."""
 
-    n: int
+    n: Annotated[int, Meta(description="number of the event in its file, from 0")]
     at_s: float
-    clock: Clock | None = None
-    unit: str
-    device: str
-    data: str
+    clock: Annotated[Clock | None, Meta(description="clock of the rank's host; absent before schema 2")] = None
+    unit: Annotated[str, Meta(description="what an item is")]
+    device: Annotated[str, Meta(description="torch's name: cpu, cuda:0")]
+    data: Annotated[str, Meta(description="where the batches come from")]
     warm_up: WarmUp
-    software: dict[str, str]
+    software: Annotated[dict[str, str], Meta(description="versions as the worker sees them")]
     precision: PrecisionCheck | None = None
     group: GroupUsed | None = None
-    notes: tuple[str, ...] = ()
+    notes: Annotated[tuple[str, ...], Meta(description="how training differs from what the job asks for")] = ()
 
 
 class SliceClosed(Record, frozen=True, kw_only=True, tag="slice", tag_field="event"):
-    """`last`: with this slice the stop rule is met; `origin_s` is the instant that slices count from."""
+    """A slice has ended."""
 
-    n: int
-    origin_s: float
+    n: Annotated[int, Meta(description="number of the event in its file, from 0")]
+    origin_s: Annotated[float, Meta(description="the instant that slices count from")]
     slice: Slice
-    loss: float | None = None
-    last: bool = False
+    loss: Annotated[float | None, Meta(description="loss of the slice's last step; null: the model has no loss")] = None
+    last: Annotated[bool, Meta(description="this slice meets the stop rule: the measurement is over")] = False
 
 
 class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
-    n: int
+    """A rank has done all that it was asked for."""
+
+    n: Annotated[int, Meta(description="number of the event in its file, from 0")]
     at_s: float
-    stopped_by: str
+    stopped_by: Annotated[str, Meta(description="stop rule that ended the measurement")]
     peak_memory: PeakMemory
     compiled: Compiled | None = None
 
 
 class Raised(Record, frozen=True, kw_only=True, tag="error", tag_field="event"):
-    """`of_peers`: the error is that another rank could not be reached, so the cause is elsewhere."""
+    """A rank has failed."""
 
-    n: int
+    n: Annotated[int, Meta(description="number of the event in its file, from 0")]
     at_s: float
-    kind: str
+    kind: Annotated[
+        str, Meta(description="class of the exception; for a group also the name of the signal that killed a rank")
+    ]
     message: str
     traceback: str
-    oom: bool = False
-    of_peers: bool = False
+    oom: Annotated[bool, Meta(description="the device's memory does not suffice")] = False
+    of_peers: Annotated[bool, Meta(description="another rank could not be reached, so the cause is elsewhere")] = False
 
 
 Event: TypeAlias = Ready | SliceClosed | End | Raised
@@ -100,7 +108,11 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 class EventReader:
-    """Reads a growing event file; half a line is left for the next look, a damaged line is passed over and counted."""
+    """Reads a growing event file. An incomplete last line is left for the next call.
+
+    Attributes:
+        damaged: the number of lines that could not be decoded; they are skipped.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -108,7 +120,7 @@ class EventReader:
         self._offset = 0
 
     def new(self) -> list[Event]:
-        """The events whose lines were completed since the last call."""
+        """The events that were written since the last call; none if the file does not exist yet."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -127,13 +139,18 @@ class EventReader:
 
 
 class EventWriter:
-    """Appends events; each is on its way to disk before the next instruction runs."""
+    """Appends events to a file. Each is handed to the kernel before `write` returns.
+
+    Attributes:
+        count: the number of events written so far.
+    """
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self.count = 0
 
     def write(self, event: Event) -> None:
+        """Append an event."""
         line = msgspec.json.encode(event) + b"\n"
         while line:
             line = line[os.write(self._fd, line) :]

@@ -1,4 +1,4 @@
-"""Find and read the files that people edit: JSON, and YAML with YAML 1.2 scalars. The only door to PyYAML."""
+"""Find and read the files that people edit: JSON, and YAML with YAML 1.2 scalars. No other module uses PyYAML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 import yaml
 
-from benchsuite.errors import ProfileError, nearest
+from benchsuite.errors import ProfileError, nearest, reason
 
 Kind = Literal["profiles", "weights", "baselines", "datasets"]
 # Far more than anyone writes by hand.
@@ -20,26 +20,26 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 
 
 def shipped_folder(kind: Kind) -> Path:
-    """Where the shipped files of a kind are: beside the package in a checkout, inside it in an installed wheel."""
+    """The folder of the shipped files of a kind: inside the installed package, or next to it in a checkout."""
     package = Path(__file__).resolve().parent
     inside = package / "share" / kind
     return inside if inside.is_dir() else package.parent / kind
 
 
 def shipped(kind: Kind) -> dict[str, Path]:
-    """Bare name -> file, of the shipped files of a kind."""
+    """The shipped files of a kind, by their names without ending."""
     folder = shipped_folder(kind)
     found = (p for p in folder.iterdir() if p.suffix in _SUFFIXES) if folder.is_dir() else ()
     return {p.stem: p for p in sorted(found)}
 
 
 def find(kind: Kind, name: str) -> Path:
-    """The file that a user means: a path, a shipped file's bare name, or a shipped file's path from elsewhere.
+    """The file that a user means: a path, or the name of a shipped file.
 
-    `profiles/standard.json` and `standard` mean the shipped file also where the current folder has no such path.
+    `profiles/standard.json` and `standard` name the shipped file from any folder, unless the path exists there.
 
     Raises:
-        ProfileError: nothing is found; the message names the nearest shipped file.
+        ProfileError: there is no such file; the message names the most similar shipped file.
     """
     path = Path(name)
     known = shipped(kind)
@@ -53,11 +53,11 @@ def find(kind: Kind, name: str) -> Path:
             if file.name == path.name:
                 return file
     known_near = nearest(path.stem, known)
-    raise ProfileError(f"{name}: no such file within reach, and no shipped file of {kind} has that name{known_near}")
+    raise ProfileError(f"{name}: no such file, and no shipped file of {kind} has that name{known_near}")
 
 
 def look(path: Path) -> Literal["file", "folder"] | None:
-    """What is at a path; None where nothing is, or where it cannot be reached."""
+    """What is at a path; None if it does not exist or cannot be reached. Anything but a folder is a "file"."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -69,30 +69,34 @@ def read_text(path: Path) -> str:
     """A file's text.
 
     Raises:
-        ProfileError: missing, a folder, unreadable, not UTF-8, or empty.
+        ProfileError: the file is missing, a folder, unreadable, not UTF-8, or empty.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ProfileError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ProfileError(f"{path}: cannot be read: {reason(error)}") from None
     if not text.strip():
         raise ProfileError(f"{path}: the file is empty")
     return text
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping that a JSON or YAML file holds, the two read alike.
+    """The mapping that a JSON or YAML file holds.
 
     Raises:
-        ProfileError: unreadable, malformed, a repeated key, or not a mapping of names.
+        ProfileError: the file is unreadable or malformed, repeats a key, or holds no mapping of names.
     """
     return parse_mapping(read_text(path), path)
 
 
 def parse_mapping(text: str, path: Path) -> dict[str, Any]:
-    """As `read_mapping`, of a text already read; `path` tells JSON from YAML and stands in messages."""
+    """As `read_mapping`, for a text.
+
+    Args:
+        path: its file; the ending says whether it is JSON or YAML.
+    """
     if path.suffix not in _SUFFIXES:
         raise ProfileError(f"{path}: unknown ending '{path.suffix}'; name it .json, .yaml or .yml")
     content = _parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, str(path))
@@ -100,7 +104,7 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
         raise ProfileError(f"{path}: expected a mapping of names at the top, found {_kind_of(content)}")
     try:
         if _size(content, path, {}) > _MOST_VALUES:
-            raise ProfileError(f"{path}: its aliases make over {_MOST_VALUES:,} values of it; write fewer")
+            raise ProfileError(f"{path}: its aliases expand to over {_MOST_VALUES:,} values; use fewer")
         json.dumps(content, ensure_ascii=False).encode()
     except RecursionError:
         raise ProfileError(f"{path}: nested too deeply, or an alias within itself") from None
@@ -111,10 +115,13 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
 
 
 def _size(value: Any, path: Path, known: dict[int, int]) -> int:
-    """How many values it comes to where what is used several times is written out.
+    """The number of values, with the aliases of YAML expanded.
+
+    Args:
+        known: the sizes found so far, by the id of a list or mapping.
 
     Raises:
-        ProfileError: one is not of those that JSON has, too, as after an explicit tag of YAML.
+        ProfileError: a value has a type that JSON does not have, as after an explicit tag of YAML.
     """
     if isinstance(value, dict | list):
         if id(value) not in known:
@@ -122,7 +129,7 @@ def _size(value: Any, path: Path, known: dict[int, int]) -> int:
             known[id(value)] = 1 + sum(_size(part, path, known) for part in parts)
         return known[id(value)]
     if value is not None and not isinstance(value, str | int | float):
-        raise ProfileError(f"{path}: a value of type {type(value).__name__} is of no use here; leave out its tag")
+        raise ProfileError(f"{path}: a value of type {type(value).__name__} cannot be used here; leave out its tag")
     return 1
 
 
@@ -159,7 +166,7 @@ def _parse_json(text: str, path: Path) -> Any:
 
 
 class _Yaml12(yaml.SafeLoader):
-    """PyYAML's safe loader with the scalars of the YAML 1.2 core schema and repeated keys refused."""
+    """PyYAML's safe loader, with the scalars of the YAML 1.2 core schema. It refuses repeated keys."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 
@@ -208,8 +215,11 @@ _Yaml12.add_constructor(
 def parse_yaml(text: str, where: str) -> Any:
     """One YAML document with YAML 1.2 scalars: `1e-4` is a number; `off`, `no` and `12:30:45` are text.
 
+    Args:
+        where: the source of the text, for messages.
+
     Raises:
-        ProfileError: malformed, a repeated key, an integer with a leading zero; with the line.
+        ProfileError: the text is malformed, repeats a key, or has an integer with a leading zero; names the line.
     """
     try:
         return yaml.load(text, Loader=_Yaml12)  # noqa: S506 - a subclass of SafeLoader
@@ -217,7 +227,7 @@ def parse_yaml(text: str, where: str) -> Any:
         mark = error.problem_mark
         line = f"line {mark.line + 1}: " if mark else ""
         raise ProfileError(f"{where}: {line}{error.problem or error}") from None
-    except (ValueError, KeyError, AttributeError, TypeError) as error:  # of PyYAML, for an explicit tag
+    except (ValueError, KeyError, AttributeError, TypeError) as error:  # PyYAML raises these for an explicit tag
         raise ProfileError(f"{where}: a value does not fit its tag, or is out of range: {error}") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise ProfileError(f"{where}: {str(error).splitlines()[0] if str(error) else 'nested too deeply'}") from None

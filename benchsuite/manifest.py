@@ -1,7 +1,8 @@
-"""`manifest.sha256`: the SHA-256 of every file that a run left, as `sha256sum -c` reads it too.
+"""`manifest.sha256`: the SHA-256 of the files of a finished run, in the format of `sha256sum -c`.
 
-It covers run.json, plan.json, attempts.jsonl, each result and the samples below `telemetry/`. Not `logs/`: no figure
-rests on it, and its owner may remove what tasks printed. Not reruns, summaries and plots: they come later.
+It covers run.json, plan.json, attempts.jsonl, each result and the samples below `telemetry/`. It does not cover
+`logs/`, since no number depends on them and a user may remove them. It does not cover reruns, summaries and plots,
+which are made later.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchsuite.errors import ResultError
+from benchsuite.errors import ResultError, reason
 from benchsuite.records import Result
 from benchsuite.rundir import results
 from benchsuite.writing import replace
@@ -25,7 +26,13 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 @dataclass(frozen=True)
 class Seal:
-    """A manifest that was read: path relative to the run's folder -> SHA-256, its own hash, lines that are none."""
+    """A manifest.
+
+    Attributes:
+        files: path relative to the run's folder -> SHA-256.
+        sha256: the hash of the manifest itself.
+        malformed: the number of lines that are not in the format.
+    """
 
     files: dict[str, str]
     sha256: str
@@ -34,18 +41,24 @@ class Seal:
 
 @dataclass(frozen=True)
 class Changes:
-    """What is not as the manifest says."""
+    """How a folder differs from its manifest.
+
+    Attributes:
+        changed: the files with another content.
+        missing: the files that do not exist any more.
+    """
 
     changed: tuple[str, ...]
     missing: tuple[str, ...]
 
     def words(self) -> Iterator[str]:
+        """Each change in words."""
         yield from (f"{name} was changed" for name in self.changed)
         yield from (f"{name} is missing" for name in self.missing)
 
 
 def seal(folder: Path) -> None:
-    """Write the manifest of a run that has come to its end, in place of an older one.
+    """Write the manifest of a finished run; it replaces an older one.
 
     Raises:
         OSError: a file cannot be read, or the manifest cannot be written.
@@ -55,7 +68,10 @@ def seal(folder: Path) -> None:
 
 
 def unseal(folder: Path) -> Changes:
-    """Take the manifest away, since the run goes on; what is not as it says.
+    """Remove the manifest of a run that continues.
+
+    Returns:
+        The files that changed since the manifest was written.
 
     Raises:
         OSError: it cannot be removed.
@@ -69,7 +85,7 @@ def unseal(folder: Path) -> Changes:
 
 
 def read(folder: Path) -> Seal | None:
-    """A folder's manifest; None where there is none.
+    """The manifest of a run folder; None if the run has not finished.
 
     Raises:
         ResultError: it cannot be read.
@@ -79,7 +95,7 @@ def read(folder: Path) -> Seal | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ResultError(f"{folder / NAME}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ResultError(f"{folder / NAME}: cannot be read: {reason(error)}") from None
     lines = content.decode(errors="replace").splitlines()
     found = [match for line in lines if (match := _LINE.fullmatch(line)) and _is_inside(match[2])]
     return Seal(
@@ -94,7 +110,7 @@ def _is_inside(name: str) -> bool:
 
 
 def changes(folder: Path, sealed: Seal) -> Changes:
-    """Which files of a manifest are not there any more, or are others."""
+    """The files of a manifest that changed or are missing."""
     changed, missing = [], []
     for name, wanted in sorted(sealed.files.items()):
         try:
@@ -109,7 +125,11 @@ def changes(folder: Path, sealed: Seal) -> Changes:
 
 
 def sha256(path: Path) -> str:
-    """Raises OSError: it cannot be read, or is no regular file (a pipe would keep us waiting)."""
+    """The SHA-256 of a file.
+
+    Raises:
+        OSError: it cannot be read, or is not a regular file: reading a pipe could block.
+    """
     if not path.is_file():
         raise FileNotFoundError(path)
     return hashlib.sha256(path.read_bytes()).hexdigest()

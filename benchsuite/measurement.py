@@ -1,4 +1,4 @@
-"""What a worker measures: slices of one process, what it found out about itself, and which clock its times count on."""
+"""What a worker measures: its slices, its memory, precision and compilation, and the clock of its times."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Clock(Record, frozen=True, kw_only=True):
 
 
 def read_boot_id() -> str:
-    """The kernel's name for this boot; `unknown` where there is none."""
+    """The id of the boot from which CLOCK_MONOTONIC counts; `unknown` if the kernel does not report it."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         return "unknown"
 
@@ -54,6 +54,7 @@ class Slice(Record, frozen=True, kw_only=True, array_like=True, gc=False):
 
     @property
     def elapsed_s(self) -> float:
+        """The length of the slice."""
         return self.end_s - self.start_s
 
 

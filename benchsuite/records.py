@@ -1,7 +1,7 @@
-"""What is found out: the machines, the run, and one result a task.
+"""Records that a run writes: the machines, the run itself, and one result for each task.
 
-Times called `*_s` are seconds of CLOCK_MONOTONIC unless a field says otherwise; the clock beside them names the
-host and boot, so that what was measured on one host can be joined.
+Times called `*_s` are seconds of CLOCK_MONOTONIC unless a field says otherwise. A `clock` in the same record names the
+host and the boot, so that times of one host can be related to each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FAILURES: frozenset[Status] = frozenset({"failed", "oom", "timeout", "killed", "
 
 
 class Machine(Record, frozen=True, kw_only=True):
-    """What a machine is."""
+    """The hardware and software of a machine."""
 
     host: str
     boot_id: str
@@ -39,7 +39,7 @@ class Machine(Record, frozen=True, kw_only=True):
 
 
 class Code(Record, frozen=True, kw_only=True):
-    """Which benchsuite ran."""
+    """The version of benchsuite that ran."""
 
     version: str
     commit: Annotated[str | None, Meta(description="only from a checkout")] = None
@@ -47,7 +47,7 @@ class Code(Record, frozen=True, kw_only=True):
 
 
 class Run(Record, frozen=True, kw_only=True):
-    """`run.json`: what was asked, on which machines, by which code."""
+    """`run.json`: the command, the profile, the machines and the code of a run."""
 
     schema: int = SCHEMA
     kind: Literal["run"] = "run"
@@ -68,7 +68,7 @@ class Run(Record, frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """Why a task is not ok."""
+    """Why the status of a task is not ok."""
 
     kind: str
     message: str
@@ -78,7 +78,7 @@ class Failure(Record, frozen=True, kw_only=True):
 
 
 class Identity(Record, frozen=True, kw_only=True):
-    """Which task of which run a result belongs to."""
+    """The task that a result belongs to."""
 
     host: Annotated[str, Meta(description="the host on which benchsuite was started")]
     profile: str
@@ -111,7 +111,7 @@ class Pressure(Record, frozen=True, kw_only=True):
 
 
 class Tenant(Record, frozen=True, kw_only=True):
-    """The fence around a task. Null where the kernel counts nothing."""
+    """The share of the machine that a task had. Null: the kernel does not count it."""
 
     asked: Annotated[str, Meta(description="the job's `tenant`")]
     isolation: Annotated[str | None, Meta(description="the option --isolation")] = None
@@ -134,7 +134,7 @@ class Tenant(Record, frozen=True, kw_only=True):
 
 
 class DataUsed(Record, frozen=True, kw_only=True):
-    """Where the batches came from. Input made in memory has no version, hash or size."""
+    """The source of the batches. Input made in memory has no version, hash or size."""
 
     name: str
     real: Annotated[bool, Meta(description="false: synthetic, or made in memory")]
@@ -150,7 +150,7 @@ class DataUsed(Record, frozen=True, kw_only=True):
 
 
 class Timeline(Record, frozen=True, kw_only=True):
-    """When things happened, on the clock of the host that supervised the task; null where they did not."""
+    """The times of a task, on the clock of the host that supervised it. Null: it did not get so far."""
 
     clock: Clock
     queued_s: float
@@ -161,7 +161,7 @@ class Timeline(Record, frozen=True, kw_only=True):
 
 
 class Result(Record, frozen=True, kw_only=True):
-    """One task's only result, written by the parent whatever became of the worker."""
+    """The result of one task. The parent writes exactly one, however the worker ended."""
 
     schema: int = SCHEMA
     kind: Literal["result"] = "result"
@@ -177,8 +177,8 @@ class Result(Record, frozen=True, kw_only=True):
     group: GroupUsed | None = None
     timeline: Timeline
     measurement: Measurement = Measurement()
-    telemetry: Annotated[
-        Telemetry | None, Meta(description="summary of the samples, on the clock of `timeline`; the series lie beside")
-    ] = None
+    telemetry: Annotated[Telemetry | None, Meta(description="summary of the samples, on the clock of `timeline`")] = (
+        None
+    )
     telemetry_reason: Annotated[str | None, Meta(description="why there is no telemetry")] = None
     exit_code: Annotated[int | None, Meta(description="of a worker that ended by itself; negative: a signal")] = None

@@ -1,4 +1,4 @@
-"""Every file name of a run; writing that neither overwrites nor leaves half a file; walking results."""
+"""The folder of a run: the names of its files, how they are written, and how results are found."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 import msgspec
+from msgspec import Meta
 
 from benchsuite.describe.tasks import Plan, Task
-from benchsuite.errors import OutputError, ResultError
+from benchsuite.errors import OutputError, ResultError, reason
 from benchsuite.files import look
 from benchsuite.records import FAILURES, Result, Run
 from benchsuite.schema import R, Record, convert, current, decode, from_json, to_json
 from benchsuite.writing import take, write_aside, write_new
 
-# Of a name of up to 255 bytes: two slugs, a time and a suffix must fit.
+# Two slugs, a time and a suffix must fit into a file name of 255 bytes.
 _LONGEST = 110
 
 
 def slug(name: str) -> str:
-    """A name as part of a file name: letters, digits and `._+=,-`. Identity is in the record, never parsed from it."""
+    """A name as part of a file name: other characters than letters, digits and `._+=,-` become `_`.
+
+    Two names may have the same slug. The name itself is in the record and is never read from a file name.
+    """
     return re.sub(r"[^A-Za-z0-9._+=,-]", "_", name).lstrip(".")[:_LONGEST] or "_"
 
 
 def distinct_slug(name: str) -> str:
-    """A slug that no other name has: what it had to change is told by a hash."""
+    """A slug that no other name has: if characters had to change, it ends in a hash of the name."""
     clean = slug(name)
     return clean if clean == name else f"{clean}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
@@ -42,10 +46,13 @@ def distinct_slug(name: str) -> str:
 def new_default_out(profile: str, environ: Mapping[str, str], now: datetime) -> Path:
     """Make `results/<profile>-<YYYYMMDD-HHMMSS>`, local time, under the current folder or `$BENCHSUITE_OUT`.
 
-    Two runs of one second get two folders: the second's name ends in `-2`.
+    If that folder exists, the new one ends in `-2`, and so on.
+
+    Args:
+        profile: the profile's name.
 
     Raises:
-        OutputError: it cannot be made.
+        OutputError: the folder cannot be made.
     """
     parent = Path(environ.get("BENCHSUITE_OUT") or "results")
     name = f"{slug(profile)}-{now:%Y%m%d-%H%M%S}"
@@ -57,16 +64,16 @@ def new_default_out(profile: str, environ: Mapping[str, str], now: datetime) -> 
         except FileExistsError:
             continue
         except OSError as error:
-            raise OutputError(f"{path}: cannot be made: {(error.strerror or str(error)).lower()}") from None
+            raise OutputError(f"{path}: cannot be made: {reason(error)}") from None
         return path
     raise AssertionError
 
 
 def newest_run(environ: Mapping[str, str]) -> Path:
-    """The run folder created last below `$BENCHSUITE_OUT` or `results`.
+    """The newest run folder below `$BENCHSUITE_OUT` or `results`.
 
     Raises:
-        ResultError: there is none.
+        ResultError: there is no run folder.
     """
     parent = Path(environ.get("BENCHSUITE_OUT") or "results")
     found: list[tuple[str, Path]] = []
@@ -79,7 +86,7 @@ def newest_run(environ: Mapping[str, str]) -> Path:
 
 
 def write_result(folder: Path, result: Result, when: datetime) -> Path:
-    """Write a result under `<profile>.<task id>[.FAIL].<UTC time>.json`; a taken name advances the microseconds.
+    """Write a result as `<profile>.<task id>[.FAIL].<UTC time>.json`. If the name is taken, a later time is used.
 
     Raises:
         OSError: it cannot be written; nothing is left behind and no other file is touched.
@@ -103,47 +110,48 @@ def write_result(folder: Path, result: Result, when: datetime) -> Path:
 
 
 class Attempt(Record, frozen=True, kw_only=True):
-    """A line of `attempts.jsonl`: a start, of a task or of its preparation, or an end with its result's file.
+    """A line of `attempts.jsonl`: a task started, its preparation started, or it ended.
 
-    A start names the process by boot, pid and start in clock ticks since boot, which no clock step changes, the mark
-    that its descendants inherit, and in the same way the benchsuite that started it.
+    Boot, pid and start time identify a process. The start time is in clock ticks since boot, so that setting the clock
+    does not change it.
     """
 
-    event: str
-    task: str
-    attempt: int
-    at: str
-    monotonic_s: float | None = None
+    event: Annotated[str, Meta(description="start, prepare or end")]
+    task: Annotated[str, Meta(description="id of the task")]
+    attempt: Annotated[int, Meta(description="number of the attempt, from 1")]
+    at: Annotated[str, Meta(description="wall clock, ISO 8601")]
+    monotonic_s: Annotated[float | None, Meta(description="the same instant on CLOCK_MONOTONIC")] = None
     boot_id: str | None = None
-    pid: int | None = None
-    ticks: int | None = None
-    parent_pid: int | None = None
-    parent_ticks: int | None = None
-    mark: str | None = None
-    status: str | None = None
-    result: str | None = None
+    pid: Annotated[int | None, Meta(description="the process that started")] = None
+    ticks: Annotated[int | None, Meta(description="start of that process, in clock ticks since boot")] = None
+    parent_pid: Annotated[int | None, Meta(description="the benchsuite that started it")] = None
+    parent_ticks: Annotated[int | None, Meta(description="start of that benchsuite, in clock ticks since boot")] = None
+    mark: Annotated[str | None, Meta(description="environment variable that all descendants inherit")] = None
+    status: Annotated[str | None, Meta(description="at an end: status of the result")] = None
+    result: Annotated[str | None, Meta(description="at an end: file name of the result")] = None
 
 
 LOCK = ".lock"
 
 
 def make_folder(path: Path) -> None:
-    """Raises OutputError: the folder cannot be made."""
+    """Make a folder and those around it, unless they exist. Raises OutputError: it cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise OutputError(f"{path}: cannot be written: {reason}; name another folder with -o") from None
+        raise OutputError(f"{path}: cannot be written: {reason(error)}; name another folder with -o") from None
 
 
 def check_empty(path: Path) -> None:
-    """A folder for a new run holds nothing, but for the lock.
+    """Refuse a folder that is not empty. The lock of a run may be in it.
 
     Raises:
-        OutputError: it holds something, or cannot be read.
+        OutputError: the folder is not empty.
     """
     if any(child.name != LOCK for child in path.iterdir()):
-        raise OutputError(f"{path}: the folder is not empty; name a new folder with -o, or go on with jobs --resume")
+        raise OutputError(
+            f"{path}: the folder is not empty; name a new folder with -o, or continue the run with jobs --resume"
+        )
 
 
 @dataclass(frozen=True)
@@ -154,7 +162,7 @@ class RunDir:
 
     @classmethod
     def create(cls, path: Path, run: Run, plan: Plan) -> RunDir:
-        """Write a run and its plan into a folder that is empty or not there yet.
+        """Write the records of a run and of its plan into a folder that is empty or does not exist.
 
         Raises:
             OutputError: the folder is not empty, or cannot be written.
@@ -166,17 +174,19 @@ class RunDir:
             write_new(path / "run.json", to_json(run, indent=2))
             write_new(path / "plan.json", to_json(plan, indent=2))
         except OSError as error:
-            raise OutputError(
-                f"{path}: cannot be written: {error.strerror or error}; name another folder with -o"
-            ) from None
+            raise OutputError(f"{path}: cannot be written: {reason(error)}; name another folder with -o") from None
         return cls(path)
 
     def log(self, task: Task, attempt: int, what: str) -> Path:
-        """A task's file below `logs/`: `task.json`, `events.jsonl`, `out`, `err` or `prepare`."""
+        """A file of a task below `logs/`.
+
+        Args:
+            what: `task.json`, `events.jsonl`, `out`, `err` or `prepare`.
+        """
         return self.path / "logs" / f"{distinct_slug(task.id)}.a{attempt}.{what}"
 
     def in_progress(self) -> bool:
-        """Whether a run holds the folder's lock now."""
+        """Does a run hold the lock of the folder now?"""
         try:
             fd = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -192,20 +202,20 @@ class RunDir:
         return False
 
     def started(self, task: Task) -> list[int]:
-        """The attempts that a task was started in, told by their task.json: it is written first of all."""
+        """The attempts at a task, found by their `task.json`, the first file that an attempt writes."""
         return list(itertools.takewhile(lambda n: self.log(task, n, "task.json").exists(), itertools.count(1)))
 
     def note_attempt(self, line: Attempt) -> None:
-        """Append one line, flushed to the disk."""
+        """Append a line to `attempts.jsonl` and flush it to the disk."""
         with (self.path / "attempts.jsonl").open("ab+") as file:
             if _ends_mid_line(file):
-                file.write(b"\n")  # a line that a crash cut short must not take this one with it
+                file.write(b"\n")  # a line that a crash cut short ends here, so that it cannot damage the next
             file.write(msgspec.json.encode(line) + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
     def attempts(self) -> list[Attempt]:
-        """All whole lines; one cut short by a crash is passed over."""
+        """The lines of `attempts.jsonl`, without one that a crash cut short."""
         found = []
         file = self.path / "attempts.jsonl"
         for line in file.read_bytes().splitlines() if file.is_file() else ():
@@ -214,16 +224,16 @@ class RunDir:
         return found
 
     def run(self) -> Run:
-        """Raises ResultError: `run.json` is missing or damaged."""
+        """The run's record. Raises ResultError: `run.json` is missing or damaged."""
         return read_record(self.path / "run.json", Run)
 
     def plan(self) -> Plan:
-        """Raises ResultError: `plan.json` is missing or damaged."""
+        """The run's plan. Raises ResultError: `plan.json` is missing or damaged."""
         return read_record(self.path / "plan.json", Plan)
 
 
 def _ends_mid_line(file: BinaryIO) -> bool:
-    """The file's last byte is no line end."""
+    """Is the last byte of a file not a line end?"""
     if not file.seek(0, os.SEEK_END):
         return False
     file.seek(-1, os.SEEK_END)
@@ -231,37 +241,38 @@ def _ends_mid_line(file: BinaryIO) -> bool:
 
 
 def planned_repeats(folder: Path) -> int:
-    """How many repeats the run in a folder has.
+    """The number of repeats of the run in a folder.
 
     Raises:
-        ResultError: there is no run.
+        ResultError: the folder holds no run.
     """
     return max(1, RunDir(folder).plan().repeats)
 
 
 def read_record(path: Path, kind: type[R]) -> R:
-    """A kept record from its file.
+    """Read a record from its file.
 
     Raises:
-        ResultError: unreadable or not such a record; names the file and the reason.
+        ResultError: the file cannot be read, or does not hold such a record; names the file and the reason.
     """
     try:
         if path.exists() and not path.is_file():
-            raise ResultError(f"{path}: cannot be read: no regular file")
+            raise ResultError(f"{path}: cannot be read: not a regular file")
         return from_json(path.read_bytes(), kind)
     except OSError as error:
-        raise ResultError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ResultError(f"{path}: cannot be read: {reason(error)}") from None
     except ValueError as error:
         raise ResultError(f"{path}: {error}") from None
 
 
 def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
-    """Each JSON file below a folder that is or claims to be a result: the record, or the reason why it is none.
+    """Find the results below a folder: their files, each with the record or the reason why it cannot be read.
 
-    The run's own files, summaries and hidden leftovers are passed over; `logs/` and `telemetry/` are not entered.
+    It skips run.json, plan.json, summaries, hidden files, and the folders `logs/` and `telemetry/`. Any other JSON file
+    is taken for a result.
 
     Raises:
-        ResultError: there is no such folder.
+        ResultError: the folder does not exist.
     """
     if look(folder) != "folder":
         raise ResultError(f"{folder}: no such folder; name the folder that 'benchsuite jobs' wrote")
@@ -283,6 +294,6 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
                     result = convert(content, Result)
                 yield path, result
             except OSError as error:
-                yield path, f"cannot be read: {(error.strerror or str(error)).lower()}"
+                yield path, f"cannot be read: {reason(error)}"
             except ValueError as error:
                 yield path, str(error)

@@ -1,4 +1,4 @@
-"""The ground of every kept file: frozen records, strict JSON, a schema number and the way up from older ones."""
+"""The format of every file that benchsuite keeps: frozen records as strict JSON, with a schema number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from benchsuite.upgrade import upgraded
 
-# History of the schema. `upgrade` holds the way up from each older one.
+# History of the schema. The module `upgrade` converts files of each older one.
 # 1  The first.
 # 2  A plan holds waves, and a task its cell, row, axes, `per` and wave. `training` gathers how a job is trained, with
 #    the new fields accumulate and prefetch (1 and false in older files). A run holds machines. Each stream and timeline
@@ -19,30 +19,34 @@ SCHEMA = 2
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Immutable, strict JSON in and out; subclasses repeat `frozen` and add `kw_only`."""
+    """An immutable record that is read and written as strict JSON. Subclasses give `frozen` again, and `kw_only`."""
 
 
 R = TypeVar("R", bound=Record)
-# How `to_json` begins a kept record.
+# The begin of a file that `to_json` wrote.
 _HEAD = re.compile(rb'\{\s*"schema":\s*(\d{1,9}),\s*"kind":\s*"(\w+)",')
 
 
 def to_json(record: Record, *, indent: int = 0) -> bytes:
-    """Strict JSON, UTF-8, one trailing newline; one line unless `indent` is given. NaN never gets in: see `finite`."""
+    """A record as strict JSON in UTF-8, with a final line end. Numbers must be finite, see `finite`.
+
+    Args:
+        indent: blanks for each level; 0 writes a single line.
+    """
     text = msgspec.json.encode(record)
     return (msgspec.json.format(text, indent=indent) if indent else text) + b"\n"
 
 
 def finite(value: float | None, digits: int = 7) -> float | None:
-    """A number that strict JSON can hold, at `digits` significant digits; None for NaN, infinity and None."""
+    """A number rounded to `digits` significant digits; None for NaN and infinity, which strict JSON cannot hold."""
     return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
 
 
 def decode(text: bytes) -> Any:
-    """JSON's content.
+    """The content of a JSON text.
 
     Raises:
-        ValueError: empty, or not JSON; says which.
+        ValueError: the text is empty, not JSON, or nested too deeply.
     """
     try:
         return msgspec.json.decode(text)
@@ -53,18 +57,20 @@ def decode(text: bytes) -> Any:
 
 
 def from_json(text: bytes, kind: type[R]) -> R:
-    """A record of today's schema from its JSON.
+    """A record from the JSON of this schema or an older one.
 
     Raises:
-        ValueError: not JSON, another kind of file, a newer schema, or a field of the wrong type; says which.
+        ValueError: the text is not JSON, is another kind of file, has a newer schema, or a field of the wrong type.
     """
     record = current(text, kind)
     return convert(decode(text), kind) if record is None else record
 
 
 def current(text: bytes, kind: type[R]) -> R | None:
-    """The quick way for a record of today's schema as this version writes it: decoded in one go, without the dicts
-    between. None where it is anything else, or damaged: `decode` and `convert` then say what."""
+    """A record from JSON of the present schema, decoded directly, which is faster than `decode` and `convert`.
+
+    None for any other text and for a damaged one; `decode` and `convert` then name the reason.
+    """
     head = _HEAD.match(text)
     if head is None or int(head[1]) != SCHEMA or head[2].decode() != kind.__name__.lower():
         return None
@@ -76,7 +82,7 @@ def current(text: bytes, kind: type[R]) -> R | None:
 
 
 def convert(content: Any, kind: type[R]) -> R:
-    """As `from_json`, of JSON already decoded."""
+    """As `from_json`, for JSON that is decoded already."""
     wanted = kind.__name__.lower()
     if not isinstance(content, dict) or content.get("kind") != wanted:
         raise ValueError(f"not a {wanted} of benchsuite")
@@ -87,7 +93,7 @@ def convert(content: Any, kind: type[R]) -> R:
 
 
 def upgrade(content: dict[str, Any]) -> dict[str, Any]:
-    """Any older kept file as today's schema.
+    """The content of a file, converted to the present schema.
 
     Raises:
         ValueError: the file comes from a newer benchsuite, has no schema number, or lacks what its schema demands.

@@ -1,7 +1,7 @@
-"""What was seen of GPUs and of tasks from outside while they ran: samples, and their summary as a result keeps it.
+"""Telemetry: samples of GPUs and of tasks, taken from outside while they run, and the summary that a result keeps.
 
-Absent is always None, never a number that stands for it; the summary has the reason. Times called `monotonic_s`,
-`start_s` and `end_s` are seconds of CLOCK_MONOTONIC.
+A value that could not be read is None, and the summary records the reason. Times called `monotonic_s`, `start_s` and
+`end_s` are seconds of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Sequence
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
+
+from msgspec import Meta
 
 from benchsuite.schema import Record
 
 T = TypeVar("T")
 
-# Fields of a sample that are readings of one moment (or of the last second), summarised by their spread.
+# Fields of a sample that are readings of one moment or of the last second. A summary holds their spread.
 GAUGES = (
     "gpu_percent",
     "memory_busy_percent",
@@ -25,7 +27,7 @@ GAUGES = (
     "memory_clock_mhz",
     "temperature_c",
 )
-# The same, of the time since the sample before: NVML's GPM, on Hopper and newer.
+# The same for readings of the time since the previous sample, by NVML's GPM (Hopper and newer).
 GPM_GAUGES = (
     "sm_percent",
     "occupancy_percent",
@@ -40,22 +42,22 @@ GPM_GAUGES = (
     "nvlink_rx_mib_s",
 )
 
-# Clock events (see `DeviceSample.clock_events`) that are trouble: heat, and the board's protection of itself.
+# Clock events (see `DeviceSample.clock_events`) that are faults: heat, and the board's self-protection.
 SLOWING = ("sw_thermal", "hw_thermal", "hw_slowdown", "hw_power_brake")
 # The clock event of a GPU at its power limit, which is normal under load.
 CAPPED = "sw_power_cap"
-# A sample holds until the next one, unless the gap is longer than this many median intervals: then nobody looked.
+# A sample holds until the next one. A gap longer than this many median intervals was not watched.
 HOLDS_INTERVALS = 3
 
-# From this share on, stolen processor time is worth a word.
+# A larger share of stolen processor time is worth a warning.
 STOLEN_LIMIT = 0.01
 
 
 def held(samples: Sequence[tuple[float, T]]) -> list[tuple[float, float, T]]:
-    """Start, end and value of each span over which a sample holds; gaps are left out, see `HOLDS_INTERVALS`.
+    """Start, end and value of each span over which a sample holds. Gaps are left out, see `HOLDS_INTERVALS`.
 
     Args:
-        samples: seconds of CLOCK_MONOTONIC with a value, in the order of time.
+        samples: pairs of a time (seconds of CLOCK_MONOTONIC) and a value, in order of time.
     """
     spans = [(start_s, end_s, value) for (start_s, value), (end_s, _) in itertools.pairwise(samples)]
     if not spans:
@@ -65,139 +67,162 @@ def held(samples: Sequence[tuple[float, T]]) -> list[tuple[float, float, T]]:
 
 
 def stolen_share(busy_s: float, stolen_s: float) -> float | None:
-    """Of the time in which processors had work, the part that a hypervisor withheld; None where they had none."""
+    """The share of the processors' time with work that a hypervisor withheld; None if they had no work.
+
+    Args:
+        busy_s: seconds in which the processors ran.
+        stolen_s: seconds in which they had work and a hypervisor did not run them.
+    """
     return stolen_s / (busy_s + stolen_s) if busy_s + stolen_s > 0 else None
 
 
 class GpuProcess(Record, frozen=True, kw_only=True, array_like=True):
-    """A compute process on a GPU; `here`: its number is one of a process that this one can see."""
+    """A compute process on a GPU, as NVML lists it."""
 
     pid: int
-    memory_bytes: int | None
-    here: bool
+    memory_bytes: Annotated[int | None, Meta(description="GPU memory of the process")]
+    here: Annotated[bool, Meta(description="a process with this pid is visible to benchsuite")]
 
 
 class DeviceSample(Record, frozen=True, kw_only=True):
-    """A GPU at one moment.
-
-    `gpu_percent` is the time in which any kernel ran, `memory_busy_percent` that in which memory was read or written,
-    both over NVML's own period of at most 1 s. `power_w` is NVML's mean over 1 s on newer cards. `energy_j` and the ECC
-    counts are counters of which only differences mean anything. `clock_events` are the reasons why clocks are not at
-    their highest. The last eleven are shares and rates since the sample before; tensor counts all tensor pipes.
-    """
+    """A GPU at one moment."""
 
     monotonic_s: float
-    gpu_percent: float | None = None
-    memory_busy_percent: float | None = None
+    gpu_percent: Annotated[float | None, Meta(description="time with any kernel running, over up to 1 s")] = None
+    memory_busy_percent: Annotated[
+        float | None, Meta(description="time with device memory being read or written, over up to 1 s")
+    ] = None
     memory_used_bytes: int | None = None
-    power_w: float | None = None
-    energy_j: float | None = None
+    power_w: Annotated[float | None, Meta(description="newer GPUs: mean over 1 s")] = None
+    energy_j: Annotated[float | None, Meta(description="counter; only differences have a meaning")] = None
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     temperature_c: int | None = None
-    clock_events: tuple[str, ...] | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
-    processes: tuple[GpuProcess, ...] | None = None
-    sm_percent: float | None = None
-    occupancy_percent: float | None = None
-    tensor_percent: float | None = None
-    fp64_percent: float | None = None
-    fp32_percent: float | None = None
-    fp16_percent: float | None = None
-    dram_percent: float | None = None
-    pcie_tx_mib_s: float | None = None
-    pcie_rx_mib_s: float | None = None
-    nvlink_tx_mib_s: float | None = None
-    nvlink_rx_mib_s: float | None = None
+    clock_events: Annotated[
+        tuple[str, ...] | None, Meta(description="reasons why the clocks are below their maximum")
+    ] = None
+    ecc_corrected: Annotated[int | None, Meta(description="counter of corrected memory errors")] = None
+    ecc_uncorrected: Annotated[int | None, Meta(description="counter of uncorrected memory errors")] = None
+    processes: Annotated[tuple[GpuProcess, ...] | None, Meta(description="all compute processes")] = None
+    sm_percent: Annotated[float | None, Meta(description="SMs that were busy, since the previous sample")] = None
+    occupancy_percent: Annotated[
+        float | None, Meta(description="warps that were resident, of the maximum, since the previous sample")
+    ] = None
+    tensor_percent: Annotated[
+        float | None, Meta(description="use of all tensor pipes, of their peak, since the previous sample")
+    ] = None
+    fp64_percent: Annotated[float | None, Meta(description="use of the FP64 pipe, since the previous sample")] = None
+    fp32_percent: Annotated[float | None, Meta(description="use of the FP32 pipe, since the previous sample")] = None
+    fp16_percent: Annotated[float | None, Meta(description="use of the FP16 pipe, since the previous sample")] = None
+    dram_percent: Annotated[
+        float | None, Meta(description="device memory bandwidth, of its peak, since the previous sample")
+    ] = None
+    pcie_tx_mib_s: Annotated[float | None, Meta(description="MiB/s sent over PCIe, since the previous sample")] = None
+    pcie_rx_mib_s: Annotated[float | None, Meta(description="MiB/s received over PCIe, since the previous sample")] = (
+        None
+    )
+    nvlink_tx_mib_s: Annotated[
+        float | None, Meta(description="MiB/s sent over all NVLinks, since the previous sample")
+    ] = None
+    nvlink_rx_mib_s: Annotated[
+        float | None, Meta(description="MiB/s received over all NVLinks, since the previous sample")
+    ] = None
 
 
 class TenantSample(Record, frozen=True, kw_only=True):
-    """A task's processes at one moment.
-
-    `cpu_s` counts from when they were first seen, what ended ones used included up to the last look at them;
-    `rss_bytes` counts shared pages once a process; `group_memory_bytes` is what the task's group is charged with.
-    `cpus_busy_s` and `cpus_stolen_s` are of the processors that it may use, counted since boot: the time that they ran,
-    whoever for, and the time that a hypervisor withheld from them while they had work (steal).
-    """
+    """A task's processes at one moment."""
 
     monotonic_s: float
-    processes: int
-    cpu_s: float | None = None
-    rss_bytes: int | None = None
-    group_memory_bytes: int | None = None
-    cpus_busy_s: float | None = None
-    cpus_stolen_s: float | None = None
+    processes: Annotated[int, Meta(description="number of living processes")]
+    cpu_s: Annotated[
+        float | None, Meta(description="CPU time since the processes were first seen, ended processes included")
+    ] = None
+    rss_bytes: Annotated[
+        int | None, Meta(description="resident memory; a page that processes share counts once for each")
+    ] = None
+    group_memory_bytes: Annotated[int | None, Meta(description="memory charged to the task's control group")] = None
+    cpus_busy_s: Annotated[
+        float | None, Meta(description="seconds since boot in which the task's CPUs ran, for any process")
+    ] = None
+    cpus_stolen_s: Annotated[
+        float | None,
+        Meta(description="seconds since boot in which the task's CPUs had work and a hypervisor did not run them"),
+    ] = None
 
 
 class Spread(Record, frozen=True, kw_only=True, array_like=True, gc=False):
-    """Least, plain mean and greatest of `n` samples."""
+    """Minimum, mean and maximum of a number of samples."""
 
     min: float
-    mean: float
+    mean: Annotated[float, Meta(description="arithmetic mean, each sample weighted alike")]
     max: float
-    n: int
+    n: Annotated[int, Meta(description="number of samples with a value")]
 
 
 class DeviceTelemetry(Record, frozen=True, kw_only=True):
-    """A GPU over a window; what is None, here or in `spreads`, has its reason under the same name in `reasons`
-    (a span under the name of what it spans).
-
-    `energy_j` is the energy counter's difference over the `energy_span_s` seconds between the window's first and last
-    sample. `clock_events_s` is the time under each reason, of `clock_events_span_s` seconds that were watched.
-    The ECC counts are the errors that came within the window. `foreign`: compute processes that were not the run's.
-    """
+    """A GPU over a window of time. Null: see `reasons`."""
 
     uuid: str
-    pci: str
-    visible_index: int
-    samples: int
-    spreads: dict[str, Spread | None]
-    energy_j: float | None
-    energy_span_s: float | None
-    clock_events_s: dict[str, float] | None
-    clock_events_span_s: float | None
-    ecc_corrected: int | None
-    ecc_uncorrected: int | None
-    foreign: tuple[GpuProcess, ...] | None
-    reasons: dict[str, str]
+    pci: Annotated[str, Meta(description="PCI address")]
+    visible_index: Annotated[int, Meta(description="place among the GPUs that this run may use")]
+    samples: Annotated[int, Meta(description="number of samples in the window")]
+    spreads: Annotated[dict[str, Spread | None], Meta(description="field of a sample -> its spread")]
+    energy_j: Annotated[float | None, Meta(description="energy used within `energy_span_s`")]
+    energy_span_s: Annotated[float | None, Meta(description="seconds between the window's first and last sample")]
+    clock_events_s: Annotated[
+        dict[str, float] | None, Meta(description="clock event -> seconds, within `clock_events_span_s`")
+    ]
+    clock_events_span_s: Annotated[float | None, Meta(description="seconds of the window that samples cover")]
+    ecc_corrected: Annotated[int | None, Meta(description="memory errors corrected within the window")]
+    ecc_uncorrected: Annotated[int | None, Meta(description="memory errors not corrected within the window")]
+    foreign: Annotated[
+        tuple[GpuProcess, ...] | None, Meta(description="compute processes that do not belong to the run")
+    ]
+    reasons: Annotated[
+        dict[str, str],
+        Meta(description="field or name in `spreads` -> why it is null; a span has the reason of the spanned field"),
+    ]
 
 
 class TenantTelemetry(Record, frozen=True, kw_only=True):
-    """A task's processes over a window; `cpus` is the mean number of processors kept busy over `cpu_span_s`.
+    """A task's processes over a window of time. Null: see `reasons`."""
 
-    `cpus_busy_s` and `cpus_stolen_s`: how much those counters of its processors grew, see `TenantSample`.
-    """
-
-    samples: int
-    processes_max: int | None
-    cpu_s: float | None
-    cpu_span_s: float | None
-    cpus: float | None
-    rss_bytes: Spread | None
-    group_memory_bytes: Spread | None
-    reasons: dict[str, str]
-    cpus_busy_s: float | None = None
-    cpus_stolen_s: float | None = None
+    samples: Annotated[int, Meta(description="number of samples in the window")]
+    processes_max: Annotated[int | None, Meta(description="most processes at one time")]
+    cpu_s: Annotated[float | None, Meta(description="CPU time used within `cpu_span_s`")]
+    cpu_span_s: Annotated[float | None, Meta(description="seconds between the window's first and last sample")]
+    cpus: Annotated[float | None, Meta(description="mean number of CPUs kept busy: `cpu_s` / `cpu_span_s`")]
+    rss_bytes: Annotated[
+        Spread | None, Meta(description="resident memory; a page that processes share counts once for each")
+    ]
+    group_memory_bytes: Annotated[Spread | None, Meta(description="memory charged to the task's control group")]
+    reasons: Annotated[dict[str, str], Meta(description="field -> why it is null")]
+    cpus_busy_s: Annotated[
+        float | None, Meta(description="seconds in which the task's CPUs ran, for any process, summed over CPUs")
+    ] = None
+    cpus_stolen_s: Annotated[
+        float | None,
+        Meta(description="seconds in which the CPUs had work and a hypervisor did not run them, summed over CPUs"),
+    ] = None
 
 
 class Telemetry(Record, frozen=True, kw_only=True):
-    """All that was seen of one task from `start_s` to `end_s`; `series` names the file with the samples themselves."""
+    """Summary of a task's samples from `start_s` to `end_s`."""
 
     start_s: float
     end_s: float
-    every_s: float
-    devices: tuple[DeviceTelemetry, ...] = ()
-    tenant: TenantTelemetry | None = None
-    series: str | None = None
-    notes: tuple[str, ...] = ()
+    every_s: Annotated[float, Meta(description="interval between samples, as planned")]
+    devices: Annotated[tuple[DeviceTelemetry, ...], Meta(description="one for each GPU of the task")] = ()
+    tenant: Annotated[TenantTelemetry | None, Meta(description="the task's processes")] = None
+    series: Annotated[str | None, Meta(description="file with all samples, relative to the run's folder")] = None
+    notes: Annotated[tuple[str, ...], Meta(description="failures of the sampling, in words")] = ()
 
 
 class SeriesOf(Record, frozen=True, kw_only=True):
-    """The first lines of a file of samples: whose samples carry which `of`, and why fields of them are null."""
+    """The first line of each series in a file of samples: it describes the samples with the same `of`."""
 
     kind: Literal["device", "tenant"]
-    of: str
-    pci: str | None = None
-    visible_index: int | None = None
-    reasons: dict[str, str] = {}
+    of: Annotated[str, Meta(description="UUID of the GPU, or `tenant`")]
+    pci: Annotated[str | None, Meta(description="PCI address of the GPU")] = None
+    visible_index: Annotated[int | None, Meta(description="place among the GPUs that this run may use")] = None
+    reasons: Annotated[dict[str, str], Meta(description="field of the samples -> why it is null")] = {}

@@ -1,6 +1,6 @@
-"""The way up from older kept files: one function a schema number and kind, on plain JSON content.
+"""Convert files of older schemas: one function for each schema number and kind of file, on plain JSON content.
 
-A step stays as it is once its schema is out: it knows the fields of its own two schemas and imports no record.
+A step is never changed after its schema was released. It uses only the fields of its two schemas and imports no record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Content = dict[str, Any]
 # --- 1 -> 2 -----------------------------------------------------------------------------------------------------------
 
 _TRAINING_1 = ("precision", "compile", "channels_last", "parallel")
-# Before schema 2 batches were copied on the stream that computes, and no batch was split.
+# Before schema 2, batches were copied on the stream that computes, and no batch was split.
 _TRAINING_NEW = {"accumulate": 1, "prefetch": False, "array": 1}
 _WORK_2 = (
     *("model", "entry", "params", "precision", "compile", "channels_last", "accumulate", "prefetch", "parallel"),
@@ -95,7 +95,7 @@ def _job_summary_2(job: Content) -> Content:
 
 
 def _workload_2(settings: Mapping[str, Any]) -> str:
-    """As `describe.work.workload` of the same fields."""
+    """The same hash as `describe.work.workload`."""
     what = {field: settings.get(field) for field in _WORK_2}
     what["parallel"] = {name: value for name, value in (what["parallel"] or {}).items() if name != "port"}
     return hashlib.sha256(json.dumps(what, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -107,10 +107,10 @@ _STEPS: dict[int, dict[str, Callable[[Content], Content]]] = {
 
 
 def upgraded(content: Content, found: int, schema: int) -> Content:
-    """Content of schema `found` as that of `schema`, one step at a time.
+    """The content converted from schema `found` to `schema`, one step at a time.
 
     Raises:
-        ValueError: the content lacks what its schema demands.
+        ValueError: the content lacks a field that its schema requires.
     """
     for step in range(found, schema):
         change = _STEPS[step].get(str(content.get("kind")))

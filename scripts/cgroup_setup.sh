@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Prepare control groups student0, student1, ... for benchsuite, one for each task that runs side by side: equal memory,
-# equally many CPUs, none shared. They belong to a user, who can enter them without being root; nothing becomes setuid.
+# Prepare control groups student0, student1, ... for benchsuite, one for each task that runs side by side. They have equal
+# memory and equally many CPUs, and share none. They belong to a user, who can enter them without being root.
 #
 #   sudo scripts/cgroup_setup.sh [--count N] [--user NAME]     N: number of GPUs; NAME: who called sudo
 #   sudo scripts/cgroup_setup.sh --remove
 #
-# Run it once after each boot; again changes nothing, or brings the groups to a new N. With cgroup v2 a process can enter
-# only from a group around which the user has rights, so the calling shell is moved to such a group: run it in each shell
-# in which you want to use benchsuite.
+# Run it once after each boot. Running it again changes nothing, unless N is new. With cgroup v2, a process can enter a
+# group only from another group of the same user. The script moves the calling shell to such a group, so run it in each
+# shell in which you want to use benchsuite.
 set -euo pipefail
 
 die() { echo "cgroup_setup.sh: $*" >&2; exit 1; }
@@ -27,8 +27,8 @@ id -u "$user" >/dev/null 2>&1 || die "there is no user $user"
 
 # --- where ------------------------------------------------------------------------------------------------------------
 
-# The folder for a controller's groups ("unified": version 2): our own group, but above the units of systemd, which come
-# and go with a login. Never above anything else, so that what confines us confines the groups.
+# The folder for a controller's groups ("unified": version 2): our own group, or the nearest group above it
+# that is not a unit of systemd, since a unit can end with a login. The limits on us thus also hold for the groups.
 top() {
     local mount part path
     if [ "$1" = unified ]; then
@@ -44,12 +44,12 @@ top() {
     case $path in */benchsuite/shell) path=${path%/benchsuite/shell} ;; esac
     while [[ $path == *.slice || $path == *.scope || $path == *.service ]]; do path=${path%/*}; done
     path=$mount${path%/}
-    # Version 2 allows no limits below a group with processes, but for the root: then beside our own.
+    # Version 2 allows no limits below a group with processes, except the root: then a sibling of our own group.
     if [ "$1" = unified ] && [ -e "$path/cgroup.type" ] && [ -n "$(cat "$path/cgroup.procs")" ]; then path=${path%/*}; fi
     [ -d "$path" ] && echo "$path"
 }
 
-# The folder that holds student0 ... for a controller; nothing where no hierarchy has it.
+# The folder that holds student0 ... for a controller; nothing if no hierarchy has the controller.
 place() {
     local unified
     if top "$1" 2>/dev/null; then return; fi
@@ -121,14 +121,14 @@ find_cores() {
         siblings=$(for cpu in $(expand "$siblings"); do [[ $available == *" $cpu "* ]] && echo "$cpu"; done | paste -sd,)
         echo "${node#node} ${siblings%%,*} $siblings"
     done | sort -n -k1,1 -k2,2 -u | awk '{ print $3 }')
-    # More groups than cores: then threads of one core must part.
+    # With more groups than cores, threads of one core go to different groups.
     if [ ${#cores[@]} -lt "$count" ]; then mapfile -t cores < <(printf '%s\n' "${cores[@]}" | tr ',' '\n'); fi
 }
 
 # The CPUs of group $1 of $count: whole cores, equally many for each.
 cpus_of() {
     local threads size each=$((${#cores[@]} / count))
-    # A core of which fewer threads are ours must not make one group smaller.
+    # A core with fewer usable threads must not make one group smaller.
     size=$(for ((i = 0; i < count; i++)); do
         printf '%s\n' "${cores[@]:i * each:each}" | tr ',' '\n' | wc -l
     done | sort -n | head -n 1)
@@ -154,7 +154,7 @@ own() {
     done
 }
 
-# Version 2: a folder of the user's for the groups, and one in it for shells.
+# Version 2: a folder that belongs to the user, for the groups, and one in it for shells.
 make_unified() {
     local controller
     mkdir -p "$unified/benchsuite"
@@ -169,7 +169,7 @@ make_unified() {
     own "$unified/benchsuite/shell"
 }
 
-# Move the shell that called us, the nearest process above us that is the user's, to where it may enter the groups.
+# Move the calling shell (the nearest process above us that belongs to the user) to a group from which it can enter.
 move_shell() {
     local pid=$PPID
     while [ "$pid" -gt 1 ] && [ "$(stat -c %U "/proc/$pid")" != "$user" ]; do
@@ -180,7 +180,7 @@ move_shell() {
     echo "process $pid ($(cat "/proc/$pid/comm")) is now in $unified/benchsuite/shell, from where it may enter the groups"
 }
 
-# Look whether the CPUs of folder $1 suffice.
+# Check that the CPUs of folder $1 suffice.
 plan_cpus() {
     local list
     list=$(cat "$1/cpuset.cpus.effective" 2>/dev/null || cat "$1/cpuset.effective_cpus" 2>/dev/null || cat "$1/cpuset.cpus")
@@ -191,7 +191,7 @@ plan_cpus() {
 set_cpus() {
     local cpus
     cpus=$(cpus_of "$2")
-    # Version 1: nothing can enter before memory nodes are set, too.
+    # Version 1: no process can enter before memory nodes are set.
     if [ -e "$1/cpuset.mem_exclusive" ]; then cat "${1%/*}/cpuset.mems" >"$1/cpuset.mems"; fi
     echo "$cpus" >"$1/cpuset.cpus"
     echo "student$2: CPUs $cpus"

@@ -1,10 +1,11 @@
 #!/usr/bin/env python
-"""A published baseline of milarun 2020 as one of benchsuite's: so `baselines/v100.json` and `rtx8000.json` are made.
+"""Convert a published baseline of milarun 2020: `baselines/v100.json` and `baselines/rtx8000.json` are made so.
 
     scripts/convert_milarun.py PUBLISHED/standard/v100.json -o baselines/v100.json --machine "8 V100 GPUs"
 
-PUBLISHED is the folder `baselines` of mila-iqia/milabench at the tag mila-ao-2020-2. Figures and scores stay as they
-were published; what milarun counted otherwise bears a `unit_factor`, and what it cannot be compared in is `excluded`.
+PUBLISHED is the folder `baselines` of mila-iqia/milabench at the tag mila-ao-2020-2. Numbers and scores stay as they
+were published. A job that milarun counted in another unit has a `unit_factor`. A job that cannot be compared is
+`excluded`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TAGGED = "2020-08-06"
 
 
 def convert(file: Path, machine: str, repeats: int, cgroups: bool) -> Summary:
-    """Raises SystemExit where the file is no summary of milarun's."""
+    """Convert one summary. Raises SystemExit: the file is not a summary of milarun."""
     published = summary_files.read_file(file)
     if published is None or published.profile is None:
         raise SystemExit(f"{file}: not a summary of milarun 2020")
@@ -48,12 +49,14 @@ def convert(file: Path, machine: str, repeats: int, cgroups: bool) -> Summary:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A published baseline of milarun 2020 as one of benchsuite's.")
+    parser = argparse.ArgumentParser(description="Convert a published baseline of milarun 2020.")
     parser.add_argument("file", type=Path, help="milarun's summary")
     parser.add_argument("-o", "--output", type=Path, required=True, help="a new file")
     parser.add_argument("--machine", required=True, help='for its provenance, such as "8 V100 GPUs"')
-    parser.add_argument("--repeats", type=int, default=10, help="as published  [default: 10]")
-    parser.add_argument("--no-cgroups", action="store_true", help="a file named -nocg")
+    parser.add_argument("--repeats", type=int, default=10, help="repeats of the published run  [default: 10]")
+    parser.add_argument(
+        "--no-cgroups", action="store_true", help="the published run had no cgroups (a file named -nocg)"
+    )
     asked = parser.parse_args()
     try:
         summary = convert(asked.file, asked.machine, asked.repeats, not asked.no_cgroups)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Bring all data sets below a folder: `scripts/download.sh -d DATA`. All arguments go to `benchsuite prepare`:
-# `--synthetic` generates data of the same shape instead, `--verify` checks what is there.
+# Prepare all data sets below a folder: `scripts/download.sh -d DATA`. All arguments go to `benchsuite prepare`:
+# `--synthetic` generates data of the same shape instead, `--verify` checks those that exist.
 set -euo pipefail
 
 bin=$(dirname "$0")/../.venv/bin/benchsuite

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.host import cgroupfs
+from benchsuite.host import kernel_files
 from benchsuite.host.cgroups import UNIFIED, Cgroup, enable, own
 from benchsuite.isolation import made_groups
 
@@ -74,8 +74,8 @@ class KernelV2:
         return folder
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cgroupfs, "make", self.make)
-        monkeypatch.setattr(cgroupfs, "write", self.write)
+        monkeypatch.setattr(kernel_files, "make", self.make)
+        monkeypatch.setattr(kernel_files, "write", self.write)
         monkeypatch.setattr(Cgroup, "remove", self.remove)
         monkeypatch.setattr("benchsuite.isolation.made_groups.entering_fails", lambda files: None)
         monkeypatch.setattr("benchsuite.isolation.prepared_groups.entering_fails", lambda files: None)
@@ -100,15 +100,15 @@ class KernelV2:
         if file.name == "cgroup.subtree_control":
             self._enable(file, text.removeprefix("+"))
         elif file.name == "cpuset.cpus":
-            inside = set(cgroupfs.parse_cpus(text)) & set(self._effective(file.parent.parent))
+            inside = set(kernel_files.parse_cpus(text)) & set(self._effective(file.parent.parent))
             file.write_text(text)
-            (file.parent / "cpuset.cpus.effective").write_text(cgroupfs.render_cpus(inside))
+            (file.parent / "cpuset.cpus.effective").write_text(kernel_files.render_cpus(inside))
         else:
             file.write_text(text)
 
     def _effective(self, folder: Path) -> tuple[int, ...]:
-        text = cgroupfs.read(folder / "cpuset.cpus.effective")
-        return cgroupfs.parse_cpus(text) if text else self._effective(folder.parent)
+        text = kernel_files.read(folder / "cpuset.cpus.effective")
+        return kernel_files.parse_cpus(text) if text else self._effective(folder.parent)
 
     def _enable(self, file: Path, name: str) -> None:
         folder = file.parent

@@ -28,7 +28,7 @@ from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.process import MARK
-from benchsuite.launch.waves import Means, Runner
+from benchsuite.launch.waves import RunMeans, Runner
 from benchsuite.models import Workload, on_tensors
 from benchsuite.records import Code, Result, Run
 from benchsuite.rundir import RunDir, make_folder, results
@@ -156,7 +156,7 @@ def side_by_side(
     rundir = RunDir.create(folder / "out", run, plan_of(tasks))
     fencing = fencing or Fencing.choose("none", require=False, largest=len(tasks))
     with Monitor([]) as monitor:
-        means = Means(Setting(machine, "", code, time.monotonic()), fencing, monitor)
+        means = RunMeans(Setting(machine, "", code, time.monotonic()), fencing, monitor)
         with Interrupt() as interrupt:
             Runner(Ledger(rundir), means, dict(os.environ), watching, interrupt).run(plan_of(tasks).waves)
     fencing.close()

@@ -14,9 +14,9 @@ from fake_cgroups import V2_LINE, own_ground, tree, v1_line
 from support import wait_for
 
 from benchsuite.host import cgroups
-from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.host.cgroups import UNIFIED, Cgroup, CgroupPlace, enable, own
 from benchsuite.host.counters import Counters, count, throttled_s, throttled_since_s
+from benchsuite.host.kernel_files import started_ticks
 from benchsuite.isolation import enter, made_groups
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -302,4 +302,4 @@ def test_version_2_gives_no_controller_below_a_group_with_processes() -> None:
     finally:
         made_groups.end(group)
         if name not in was:
-            cgroups.cgroupfs.write(place.folder / "cgroup.subtree_control", f"-{name}")
+            cgroups.kernel_files.write(place.folder / "cgroup.subtree_control", f"-{name}")

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from fake_cgroups import GIB, V2_LINE, tree, v1_line, v2_tree
 
-from benchsuite.host.cgroupfs import parse_cpus, render_cpus
 from benchsuite.host.cpus import Core, memory, near_gpu, shares, topology, usable_count, usable_cpus
+from benchsuite.host.kernel_files import parse_cpus, render_cpus
 
 HOST = range(64)
 

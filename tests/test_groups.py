@@ -275,7 +275,7 @@ def test_a_port_of_the_profile_is_used_as_given_or_its_loss_is_said(tmp_path: Pa
     assert done.returncode == 1
     error = read_results(tmp_path / "again")["g"].error
     assert error is not None
-    assert f"port {taken} (parallel.port) cannot be had: address already in use" in error.message
+    assert f"port {taken} (parallel.port) cannot be used: address already in use" in error.message
 
 
 def test_two_groups_at_once_do_not_meet(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_task_over_its_memory_is_oom_and_its_neighbour_is_well(
     assert "killed for want of memory in its group" in eaten.error.message
     assert len(eaten.measurement.streams[0].slices) >= 1
     assert found["neighbour"].tenant.oom_kills == 0
-    (file,) = (tmp_path / "out").glob("p.job.*.FAIL.*.json")
+    (file,) = (tmp_path / "out").glob("p.eater.FAIL.*.json")
     assert json.loads(file.read_text())["status"] == "oom"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from conftest import make_gpu, make_task
 from support import benchsuite, environ, one_line_error, write_profile
 
-from benchsuite.describe import profile
+from benchsuite.describe import entries, profile
 from benchsuite.describe.command_line import command_line
 from benchsuite.describe.overrides import Overrides
 from benchsuite.describe.plan import make_plan
@@ -142,6 +143,19 @@ def test_a_job_whose_extra_is_missing_is_skipped_with_the_command(monkeypatch: p
     monkeypatch.setattr("benchsuite.describe.entries._found", lambda module: module != "gymnasium")
     (task,) = make_plan("p", [Job(name="cart", model="cart_pole")], FOUR[:1], environ={}).tasks
     assert task.skip == "a package is missing: pip install 'benchsuite[rl]'"
+
+
+def test_every_import_of_a_model_is_in_the_extra_that_the_command_installs() -> None:
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {f"benchsuite[{name}]": wanted for name, wanted in project["optional-dependencies"].items()}
+    brought = {"benchsuite": project["dependencies"], **extras}
+    imported = {module for name in entries.names() for module in entries.declared(name, None).modules}
+    foreign = imported - sys.stdlib_module_names - {"benchsuite"}
+    assert {"torch", "gymnasium"} <= foreign
+    for module in foreign:
+        package = {"PIL": "pillow"}.get(module, module.replace("_", "-"))
+        assert any(line.partition(">")[0] == package for line in brought[entries._EXTRAS[module]]), module
 
 
 def test_waves_are_a_job_in_one_repeat() -> None:

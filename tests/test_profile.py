@@ -143,7 +143,7 @@ BAD: dict[str, tuple[Any, tuple[str, ...]]] = {
     "timeout too short": ({"a": {**JOB, "timeout_s": 5}}, ("min_time_s 15 is over timeout_s 5", "raise timeout_s")),
     "for ever": ({"a": {**JOB, "max_time_s": 1e300}}, ("field 'max_time_s'",)),
     "no batch": ({"a": {**JOB, "params": {"batch_size": 0}}}, ("'batch_size'", ">= 1", "found 0")),
-    "an empty command": ({"a": {**JOB, "prepare": [[]]}}, ("field 'prepare'", "an empty command")),
+    "an empty command": ({"a": {**JOB, "prepare": [[]]}}, ("field 'prepare'", "a command is empty")),
     "a null in a command": ({"a": {**JOB, "prepare": [["a\0b"]]}}, ("field 'prepare'", "null character")),
     "a name of two lines": ({"a\ntouch x\n": JOB}, ("control characters in the name",)),
     "a long name": ({"a" * 101: JOB}, ("over 100 characters",)),

@@ -65,11 +65,11 @@ def test_the_made_up_run_is_a_whole_one(scale: ModuleType, tmp_path: Path) -> No
     assert (len(loaded.rows), summary.gpus_used, len(summary.jobs)) == (137, 8, 17 + 8)
     assert {row.status for row in loaded.rows} <= {"ok", "failed"}
     manifest.seal(tmp_path / "run")
-    found = check(tmp_path / "run", {})
+    found = check(tmp_path / "run")
     records = found[RECORDS]
     assert {finding.state for finding in records} == {"ok", "note"}, records
     assert [finding.about for finding in records if finding.state == "note"] == ["events"], "no worker told of them"
-    assert {f.about for f in found[DEMANDS] if f.state != "ok"} == {"profile", "repeats"}
+    assert {f.about for f in found[DEMANDS] if f.state != "ok"} == {"repeats"}
 
 
 def test_the_script_tells_seconds_and_memory() -> None:

@@ -43,7 +43,7 @@ def test_a_torn_line_takes_no_other_with_it(stopped: tuple[Path, list[str]]) -> 
     assert b'"fails.J0"' in lines[1]
     file.write_bytes(b"".join(lines[:1]) + lines[1][: len(lines[1]) // 2])  # as a full disk or a power cut leaves it
     done = benchsuite(*arguments, "--resume", cwd=folder)
-    assert "3 tasks (1 of them before)" in done.stderr, done.stderr
+    assert "3 tasks (1 of them in earlier invocations)" in done.stderr, done.stderr
     assert statuses(folder / "out")["fails.J0"] == ["failed"], "its result is there, so it is not done again"
     assert len([a for a in RunDir(folder / "out").attempts() if a.event == "end"]) == 4
 
@@ -76,14 +76,14 @@ def test_failures_stand_and_the_interrupted_are_done_again(stopped: tuple[Path, 
     assert statuses(folder / "out") == {"fails.J0": ["failed"], "slow.J0": ["interrupted"]}
     done = benchsuite(*arguments, "--resume", cwd=folder)
     assert done.returncode == 1
-    assert "3 tasks (1 of them before): 0 passed, 1 failed, 0 not run, 2 too short" in done.stderr
+    assert "3 tasks (1 of them in earlier invocations): 0 passed, 1 failed, 0 not run, 2 too short" in done.stderr
     assert statuses(folder / "out") == {"fails.J0": ["failed"], "slow.J0": ["interrupted", "ok"], "last.J0": ["ok"]}
     run = RunDir(folder / "out").run()
     assert len(run.resumed) == 1
     assert "--resume" in run.resumed[0][1]
     again = benchsuite(*arguments, "--resume", cwd=folder)
     assert again.returncode == 1
-    assert "3 tasks (3 of them before): 2 passed, 1 failed, 0 not run" in again.stderr
+    assert "3 tasks (3 of them in earlier invocations): 2 passed, 1 failed, 0 not run" in again.stderr
     assert len(statuses(folder / "out")["fails.J0"]) == 1
 
 
@@ -97,14 +97,14 @@ def test_logs_may_be_removed_before_a_run_goes_on(stopped: tuple[Path, list[str]
 def test_repeats_extend_a_run_and_cannot_shrink_it(stopped: tuple[Path, list[str]]) -> None:
     folder, arguments = stopped
     done = benchsuite(*arguments, "--resume", "--repeat", "2", cwd=folder)
-    assert "6 tasks (1 of them before): 0 passed, 2 failed, 0 not run, 4 too short" in done.stderr
+    assert "6 tasks (1 of them in earlier invocations): 0 passed, 2 failed, 0 not run, 4 too short" in done.stderr
     out = RunDir(folder / "out")
     assert [t.id for t in out.plan().tasks] == ["fails.J0", "slow.J0", "last.J0", "fails.J1", "slow.J1", "last.J1"]
     assert out.run().repeats == 2
     fewer = benchsuite(*arguments, "--resume", "--repeat", "1", cwd=folder)
     one_line_error(fewer, "out", "--repeat 1", "2 repeats already")
     alike = benchsuite(*arguments, "--resume", cwd=folder)
-    assert "6 tasks (6 of them before)" in alike.stderr, "without --repeat, as many as are planned"
+    assert "6 tasks (6 of them in earlier invocations)" in alike.stderr, "without --repeat, as many as are planned"
 
 
 def test_another_profile_or_other_changes_are_refused(stopped: tuple[Path, list[str]]) -> None:

@@ -165,6 +165,6 @@ def test_a_line_of_events_that_is_no_text_is_passed_over_and_counted(tmp_path: P
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     for name in ("run.json", "plan.json", "attempts.jsonl"):
         os.mkfifo(tmp_path / name)
-    with pytest.raises(ResultError, match="no regular file"):
+    with pytest.raises(ResultError, match="not a regular file"):
         RunDir(tmp_path).run()
     assert RunDir(tmp_path).attempts() == []

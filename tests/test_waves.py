@@ -225,5 +225,5 @@ def test_a_start_that_cannot_be_noted_is_one_failure_and_leaves_no_process(
     (result,) = side_by_side(tmp_path, monkeypatch, only={}).values()
     assert result.status == "failed"
     assert result.error is not None
-    assert "could not be noted: No space left on device" in result.error.message
+    assert "could not be noted: no space left on device" in result.error.message
     assert [tree.members() for tree in trees] == [[]]

@@ -28,8 +28,8 @@ _EPILOG = "After -- come job fields (--max-count, --min-time-s, --precision, ...
 @click.command(epilog=_EPILOG)
 @click.argument("profile")
 @click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
-@click.option("-o", "--out", help="New folder for the results; - writes each result as a JSON line to stdout.")
-@click.option("--repeat", type=click.IntRange(min=1), help="How often the profile is run.  [default: 1]")
+@click.option("-o", "--out", help="New folder for the results, or - to write each result as a line of JSON to stdout.")
+@click.option("--repeat", type=click.IntRange(min=1), help="Number of times that the profile is run.  [default: 1]")
 @click.option("--resume", is_flag=True, help="Continue the run in OUT; a higher --repeat adds repeats.")
 @click.option("--name", "only", multiple=True, metavar="JOB", help="Run only this job. Can be given several times.")
 @click.option("--exclude", multiple=True, metavar="JOB", help="Leave this job out. Can be given several times.")
@@ -127,7 +127,7 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     streamed, total = out == "-", len(plan.tasks)
     progress = Progress(figure, keep=print_line if streamed else None)
 
-    def going_on(left: Left) -> Progress:
+    def progress_of(left: Left) -> Progress:
         nonlocal progress, total
         total = len(left.plan.tasks)
         progress = Progress(figure, settled=left.settled)
@@ -137,16 +137,16 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     with tempfile.TemporaryDirectory(prefix="benchsuite-") if streamed else nullcontext(str(folder)) as place:
         try:
             if resume:
-                session.resume(plan, Path(place), going_on, how)
+                session.resume(plan, Path(place), progress_of, how)
             else:
                 session.execute(plan, used, Path(place), progress, how)
         except BenchError:
             if not out:
                 with contextlib.suppress(OSError):
-                    folder.rmdir()  # empty: nothing was started
+                    folder.rmdir()  # the folder is empty, since nothing was started
             raise
         except Interrupted:
-            with contextlib.suppress(OSError):  # the terminal may be what has gone
+            with contextlib.suppress(OSError):  # the terminal may be gone
                 _close(progress, total, None if streamed else folder)
             raise
     return _close(progress, total, None if streamed else folder)
@@ -157,14 +157,18 @@ def _tasks(count: int) -> str:
 
 
 def _close(progress: Progress, total: int, folder: Path | None) -> int:
-    """The closing lines, and the exit status: 0 all ok, 1 some not, 3 nothing ran."""
+    """Print the closing lines.
+
+    Returns:
+        The exit status: 0 if all tasks are ok, 1 if some are not, 3 if none ran.
+    """
     counts = progress.counts
     idle = counts["skipped"] + counts["interrupted"] + total - counts.total()
     failed = total - counts["ok"] - idle
     words = [f"{counts['ok'] - progress.thin} passed", f"{failed} failed", f"{idle} not run"]
     if progress.thin:
         words.append(f"{progress.thin} too short for a figure, which the report counts as failed")
-    earlier = f" ({len(progress.settled)} of them before)" if progress.settled else ""
+    earlier = f" ({len(progress.settled)} of them in earlier invocations)" if progress.settled else ""
     click.echo(f"{_tasks(total)}{earlier}: {', '.join(words)}.", err=True)
     if folder:
         click.echo(f"Results: {folder}    Report: benchsuite report {shlex.quote(str(folder))}", err=True)

@@ -23,7 +23,7 @@ def command(results: Path | None, kind: str, output: str | None, base: str | Non
     RESULTS is a results folder or a summary; the default is the newest run.
     """
     from benchsuite import rundir
-    from benchsuite.errors import OutputError, UsageError, one_line
+    from benchsuite.errors import OutputError, UsageError, one_line, reason
     from benchsuite.files import look
     from benchsuite.report import plots
     from benchsuite.report.sources import summary_of
@@ -43,5 +43,5 @@ def command(results: Path | None, kind: str, output: str | None, base: str | Non
     try:
         write_new(target, drawn.getvalue())
     except OSError as error:
-        raise OutputError(f"{target}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise OutputError(f"{target}: cannot be written: {reason(error)}") from None
     click.echo(f"benchsuite: plot written to {one_line(str(target))}", err=True)

@@ -45,8 +45,8 @@ def command(
     """Download or generate data sets.
 
     NAME is a shipped data set, or a descriptor file, such as a copy with a mirror of your own. Without a name all data
-    sets are prepared. Those that are ready stay as they are. Run the same command again to continue an interrupted
-    call. Exit status 0 if all are ready, else 1.
+    sets are prepared. A data set that is ready stays as it is. Run the same command again to continue after an
+    interruption. The exit status is 0 if all are ready, else 1.
     """
     from benchsuite.data.bring import Request
     from benchsuite.data.descriptor import load
@@ -56,7 +56,7 @@ def command(
         raise UsageError("-d: name a folder")
     root = Path(data or os.environ.get("BENCHSUITE_DATA") or "data").absolute()
     chosen = [load(name) for name in _names(names, profile)]
-    if verify and not names and not profile:  # of what is there, none was asked for that is not
+    if verify and not names and not profile:  # without names, only the data sets that exist are verified
         chosen = [found for found in chosen if (root / found.name).exists()]
         if not chosen:
             raise UsageError(f"{root}: holds no data set to verify; name its folder with -d")
@@ -112,7 +112,7 @@ def _verify(root: Path, data: DataSet) -> bool:
         report = shown.stage("reading every byte", "bytes")
         found = store.look(root, data, every_byte=lambda count: report(count, None))
         if found.state == "damaged" and found.ours:
-            with suppress(OSError, ValueError):  # where marker or manifest are damaged, it is found without a note
+            with suppress(OSError, ValueError):  # a damaged marker or manifest is found without this note
                 store.condemn(root, data.name, found.reason)
     if found.prepared is None:
         click.echo(f"{data.name}: {found.state}: {one_line(found.reason)}; bring it with '{found.command}'", err=True)
@@ -123,9 +123,9 @@ def _verify(root: Path, data: DataSet) -> bool:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """End the work on SIGINT, SIGTERM and SIGHUP, even a read that waits for a silent server.
+    """Raise `Interrupted` on SIGINT, SIGTERM and SIGHUP, even during a read that waits for a server.
 
-    The first counts: a second one, as of `timeout` or an impatient hand, would break into the tidying up.
+    Signals after the first are ignored, since they would interrupt the clean-up.
     """
 
     def end(signum: int, frame: FrameType | None) -> None:
@@ -145,7 +145,7 @@ def _signals() -> Iterator[None]:
 
 
 class _Shown:
-    """Shows the progress of one data set: a bar on a terminal, otherwise a line now and then."""
+    """Shows the progress of one data set: a bar on a terminal, else a line every `_EVERY_S` seconds."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -173,13 +173,13 @@ class _Shown:
         if self._bars:
             bars, task = self._bars, self._bars.add_task(f"{self._name}: {what}", total=None)
             return lambda done, total: bars.update(task, completed=done, total=total)
-        told = time.monotonic()
+        said_s = time.monotonic()
         self.say(what)
 
         def report(done: int, total: int | None) -> None:
-            nonlocal told
-            if time.monotonic() - told >= _EVERY_S:
-                told = time.monotonic()
+            nonlocal said_s
+            if time.monotonic() - said_s >= _EVERY_S:
+                said_s = time.monotonic()
                 self.say(f"{what}: {_amount(done, total, unit)}")
 
         return report

@@ -1,4 +1,4 @@
-"""`benchsuite run`: one model, once."""
+"""`benchsuite run`: train one model once."""
 
 from __future__ import annotations
 

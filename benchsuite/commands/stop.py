@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-# A run ends its trees one after another, each with a grace of seconds.
+# A run ends its process trees one after another, each with a grace of some seconds.
 LIMIT_S = 60.0
 
 
@@ -37,5 +37,5 @@ def command(out: str) -> int:
         if time.monotonic() > deadline:
             raise ResultError(f"{folder}: process {holder.pid} has not ended within {LIMIT_S:g} s")
         time.sleep(0.1)
-    click.echo(f"{folder}: stopped; go on with 'benchsuite jobs ... -o {folder} --resume'", err=True)
+    click.echo(f"{folder}: stopped; continue with 'benchsuite jobs ... -o {folder} --resume'", err=True)
     return 0

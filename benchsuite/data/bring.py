@@ -22,6 +22,7 @@ from benchsuite.data.manifest import Entry
 from benchsuite.data.store import Fetched, Marker, Prepared, human
 from benchsuite.data.units import Site
 from benchsuite.data.unpack import BadArchive, unpack
+from benchsuite.errors import reason
 from benchsuite.schema import to_json
 from benchsuite.writing import replace
 
@@ -75,7 +76,7 @@ def bring(root: Path, data: DataSet, request: Request, watcher: Watcher) -> Prep
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"{root}: the disk is full; make room and go on with the same command") from None
         place = error.filename or root
-        raise DataError(f"{place}: {(error.strerror or str(error)).lower()}; name another folder with -d") from None
+        raise DataError(f"{place}: {reason(error)}; name another folder with -d") from None
 
 
 def _ready(root: Path, data: DataSet, request: Request) -> Prepared | None:

@@ -21,6 +21,7 @@ from benchsuite.data import DataError
 from benchsuite.data.descriptor import Source
 from benchsuite.data.manifest import chunks
 from benchsuite.data.store import Fetched, human
+from benchsuite.errors import reason
 from benchsuite.schema import Record, from_json, to_json
 from benchsuite.writing import replace
 
@@ -65,7 +66,7 @@ def fetch(source: Source, to: Path, report: Report, pauses_s: Sequence[float] | 
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DataError(f"{to.parent}: the disk is full; make room and go on with the same command") from None
-            raise DataError(f"{to}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+            raise DataError(f"{to}: cannot be written: {reason(error)}") from None
     raise DataError("; ".join(problems))
 
 

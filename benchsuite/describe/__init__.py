@@ -1,1 +1,1 @@
-"""What is asked for: profiles, their jobs, and the plan that they become. Pure: no torch, nothing is started."""
+"""What the user asks for: profiles, their jobs, and the plan made of them. Nothing is started, torch not imported."""

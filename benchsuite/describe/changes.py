@@ -1,4 +1,4 @@
-"""How jobs differ, in words: a profile from the shipped one, a rerun from its original, a plan from an earlier one."""
+"""The differences between jobs, in words: a profile and the shipped one, a rerun and its original, two plans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchsuite.describe.tasks import Job, written
 
 
 def changes(before: Mapping[str, Job], after: Mapping[str, Job]) -> tuple[str, ...]:
-    """How two sets of named jobs differ, each change as a phrase such as "vae: params.batch_size 128 -> 64"."""
+    """The differences between two sets of named jobs, each a phrase such as "vae: params.batch_size 128 -> 64"."""
     found = [f"{name}: not run" for name in before if name not in after]
     found += [f"{name}: added" for name in after if name not in before]
     for name, job in before.items():
@@ -20,7 +20,7 @@ def changes(before: Mapping[str, Job], after: Mapping[str, Job]) -> tuple[str, .
 
 
 def job_changes(before: Job, after: Job) -> list[str]:
-    """The fields in which two jobs differ, old and new."""
+    """The fields in which two jobs differ, each a phrase such as "precision fp32 -> bf16"."""
     old, new = flat(written(before)), flat(written(after))
     return [
         f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}"
@@ -30,7 +30,11 @@ def job_changes(before: Job, after: Job) -> list[str]:
 
 
 def flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dotted names."""
+    """Nested mappings as a single one with dotted names.
+
+    Args:
+        prefix: put before each name.
+    """
     found: dict[str, Any] = {}
     for key, value in fields.items():
         if isinstance(value, dict):

@@ -13,12 +13,12 @@ from benchsuite.describe import entries
 from benchsuite.describe.overrides import FIELDS, as_argument
 from benchsuite.describe.tasks import Job, Task, written
 
-# Fields that change nothing of a task that runs alone, or that other words of the line say. Any other field is printed.
+# These fields do not affect a task that runs alone, or other words of the line stand for them. All others are printed.
 _LEFT_OUT = ("matrix", "placement", "parallel", "loss_band", "tenant", "tags", "prepare", "env")
 
 
 def command_line(task: Task) -> str:
-    """A line for a shell that runs the same training alone, on the same GPU; its result goes to stdout."""
+    """A shell command that trains the same alone, on the same GPU, and prints the result to stdout."""
     environ = {name: task.environ[name] for name in ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES")}
     words = ["env", *(f"{name}={value}" for name, value in environ.items())]
     script = Path(sys.executable).with_name("benchsuite")
@@ -31,7 +31,7 @@ def command_line(task: Task) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word for a shell; characters that cannot be seen are written as escapes, as bash and its like read them."""
+    """A word quoted for a shell. Unprintable characters become escapes that bash, zsh and ksh read."""
     if word.isprintable():
         return shlex.quote(word)
     return "$'" + "".join(_escaped(c) for c in word) + "'"
@@ -44,7 +44,7 @@ def _escaped(character: str) -> str:
 
 
 def _place_arguments(task: Task) -> Iterator[str]:
-    """Placement and ranks, where they are not one process on a GPU."""
+    """Placement and ranks, unless the task is one process on one GPU."""
     if task.job.placement.devices == "none" or not task.gpus:
         yield from ("--placement", "cpu")
     elif task.job.placement.devices in ("all", "progression"):
@@ -56,7 +56,7 @@ def _place_arguments(task: Task) -> Iterator[str]:
 
 
 def _job_arguments(job: Job) -> Iterator[str]:
-    """The fields in which a job differs from a bare one, as words after `--`."""
+    """The fields that differ from their defaults, as words after `--`."""
     fields, bare = written(job), written(Job(name=job.name))
     for name in FIELDS:
         needed = name == "min_time_s" and (job.max_count or job.max_steps)

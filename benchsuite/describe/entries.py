@@ -1,6 +1,6 @@
-"""What a model's file declares, read from its source without importing it: parameters, title, missing packages.
+"""What a model's file declares (parameters, title, imports), read from its source without importing it.
 
-So a profile is checked whole, with the model's own types, before anything starts and without loading torch.
+A profile is thus checked completely, with the types of its models, before anything starts and without importing torch.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from benchsuite.errors import ModelError, nearest
 from benchsuite.files import look, parse_yaml
 
 _MODELS = Path(__file__).resolve().parents[1] / "models"
-# Top-level module -> what brings it; a job whose module is missing is skipped with this in its message. For any other
-# module no advice is given: its name says nothing about a package's.
+# Top-level module -> the argument of `pip install` that brings it. A job whose module is missing is skipped, and the
+# message names this argument. Modules that pyproject.toml does not bring are not here: a module's name is not the name
+# of its package.
 _EXTRAS = {
     "PIL": "benchsuite",
     "ale_py": "benchsuite[rl]",
     "gymnasium": "benchsuite[rl]",
     "minigrid": "benchsuite[rl]",
+    "numpy": "benchsuite",
     "torch": "benchsuite",
     "torchvision": "benchsuite",
 }
-# The one parameter that may be left to be found out: the largest batch that fits.
+# The value `auto` of this parameter stands for the largest batch that fits.
 BATCH_SIZE, AUTO = "batch_size", "auto"
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 _NAMES = {
@@ -47,7 +49,11 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """A field of a model's `Params`: its type, its default, and whether models of one fused array may differ in it."""
+    """A field of a model's `Params`.
+
+    Attributes:
+        fusible: models of one fused array may differ in it.
+    """
 
     type: Any
     default: Any
@@ -55,7 +61,7 @@ class Parameter:
 
     @property
     def words(self) -> str:
-        """The type as people write it."""
+        """The type as a help text shows it."""
         if self.type == Positive:
             return "int over 0"
         return getattr(self.type, "__name__", None) or str(self.type).replace("typing.", "")
@@ -63,7 +69,16 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Declared:
-    """A model as its source declares it."""
+    """A model as its source declares it.
+
+    Attributes:
+        name: the model's name, or `module:function`.
+        path: its file.
+        doc: the module's docstring.
+        modules: the top-level modules that it imports.
+        reads: the kinds of data set that it can read, from its constant READS.
+        parallel: several ranks can train it, from its constant PARALLEL.
+    """
 
     name: str
     path: Path
@@ -75,10 +90,11 @@ class Declared:
 
     @property
     def title(self) -> str:
+        """The first line of the docstring."""
         return self.doc.strip().splitlines()[0] if self.doc.strip() else ""
 
     def missing(self) -> list[str]:
-        """What of benchsuite's own packages and extras its imports need and this environment lacks, as pip names it."""
+        """The arguments of `pip install` that bring the imported modules which are missing here."""
         return sorted({_EXTRAS[m] for m in self.modules if m in _EXTRAS and not _found(m)})
 
 
@@ -87,15 +103,19 @@ def _found(module: str) -> bool:
 
 
 def names() -> list[str]:
-    """The models: a file's name is its registration."""
+    """The names of all shipped models: those of their files."""
     return sorted(p.stem for p in _MODELS.glob("*.py") if p.stem != "__init__")
 
 
 def declared(model: str | None, entry: str | None) -> Declared:
-    """What the file of a model's name, or of a `module:function`, declares.
+    """What a model declares.
+
+    Args:
+        model: the name of a shipped model, or None.
+        entry: `module:function` of a model of the user's own; read if `model` is None.
 
     Raises:
-        ModelError: no such model, module or function; or its `Params` is not declared as it must be.
+        ModelError: no such model, module or function exists, or its `Params` cannot be read.
     """
     if model is not None:
         if model not in names():
@@ -109,10 +129,10 @@ def declared(model: str | None, entry: str | None) -> Declared:
 
 
 def _source(module: str, entry: str) -> Path:
-    """The file of a module; the current folder is looked in first, as it will be by the worker."""
+    """The file of a module. The current folder comes first, as in the worker."""
     first, *rest = module.split(".")
     places = [Path.cwd() / first]
-    spec = importlib.util.find_spec(first)  # of a top-level name: nothing is imported
+    spec = importlib.util.find_spec(first)  # for a top-level name, this imports nothing
     if spec and spec.submodule_search_locations:
         places += [Path(place) for place in spec.submodule_search_locations]
     elif spec and spec.origin and spec.origin.endswith(".py"):
@@ -129,8 +149,12 @@ def _source(module: str, entry: str) -> Path:
 def read(path: Path, name: str, function: str) -> Declared:
     """Read a model's file.
 
+    Args:
+        name: the model's name, for messages.
+        function: the function that builds the model.
+
     Raises:
-        ModelError: it does not parse, lacks the function, or declares `Params` in a way that cannot be read.
+        ModelError: the file is not valid Python, lacks the function, or has no `Params` that can be read.
     """
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
@@ -149,12 +173,18 @@ def read(path: Path, name: str, function: str) -> Declared:
 
 
 def _constant(tree: ast.Module, path: Path, name: str, kind: Any, default: Any, what: str) -> Any:
-    """What a model's file declares by a constant of that name."""
+    """The value of a module's constant.
+
+    Args:
+        kind: its type.
+        default: the value if the module does not set it.
+        what: what it must be, for messages.
+    """
     for node in tree.body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
             try:
                 return msgspec.convert(ast.literal_eval(node.value), kind)
-            except ValueError:  # msgspec's own error is one, too
+            except ValueError:  # msgspec.ValidationError is a ValueError
                 raise ModelError(f"{path}: line {node.lineno}: {name} must be {what}") from None
     return default
 
@@ -184,7 +214,11 @@ def _parameter(node: ast.AnnAssign, path: Path) -> Parameter:
 
 
 def _type(node: ast.expr) -> Any:
-    """The type that an annotation names, of the few allowed."""
+    """The type that an annotation names.
+
+    Raises:
+        KeyError: it is not one of the allowed types.
+    """
     if isinstance(node, ast.Name):
         return _NAMES[node.id]
     if isinstance(node, ast.Constant):
@@ -201,10 +235,13 @@ def _type(node: ast.expr) -> Any:
 
 
 def complete(model: Declared, given: dict[str, Any]) -> dict[str, Any]:
-    """Every parameter of a model with its value; a null where the type has none means "not given".
+    """Every parameter of a model with its value. A null means "not given", unless the parameter's type allows null.
+
+    Args:
+        given: the parameters that a profile or a command line sets.
 
     Raises:
-        ModelError: an unknown parameter, or a value of the wrong type; names the parameter and what is expected.
+        ModelError: a parameter is unknown, or its value has the wrong type.
     """
     for name in given:
         if name not in model.parameters:
@@ -225,15 +262,18 @@ def _checked(model: Declared, name: str, parameter: Parameter, value: Any) -> An
 
 
 def plain(value: Any) -> Any:
-    """A value as it comes back from JSON: tuples are lists."""
+    """A value as JSON returns it: tuples become lists."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def from_text(kind: Any, text: str) -> Any:
-    """A command line's text as the value it stands for: text stays text, `1_000` is an integer, `1,2` a list.
+    """The value of a command line's text. For a tuple, `1,2` is a list; `1_000` is an integer.
+
+    Args:
+        kind: the type of the parameter or field; for `str` the text is returned as it is.
 
     Raises:
-        ProfileError: text that starts like a list or mapping and is not one.
+        ProfileError: the text is not valid YAML.
     """
     if kind is str:
         return text

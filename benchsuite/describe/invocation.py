@@ -1,4 +1,4 @@
-"""What a kept command line of `benchsuite jobs` chose: which jobs, and which changes to them."""
+"""Which jobs and changes a recorded command line of `benchsuite jobs` chose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ ONLY, EXCLUDE = "--name", "--exclude"
 
 @dataclass(frozen=True)
 class Chosen:
-    """Names after --name and --exclude, and the words after `--`."""
+    """What a command line chose.
+
+    Attributes:
+        only: the jobs after --name.
+        exclude: the jobs after --exclude.
+        changes: the words after `--`.
+    """
 
     only: tuple[str, ...]
     exclude: tuple[str, ...]
@@ -19,7 +25,11 @@ class Chosen:
 
 
 def chosen(command: Sequence[str]) -> Chosen:
-    """Read a command line, word by word as the shell gave it."""
+    """What a command line chose.
+
+    Args:
+        command: its words, as the shell passed them.
+    """
     words = list(command)
     end = words.index("--") if "--" in words else len(words)
     found: dict[str, list[str]] = {ONLY: [], EXCLUDE: []}

@@ -1,4 +1,4 @@
-"""One entry of a profile as a typed, checked job: short names resolved, every parameter with its value."""
+"""Check one entry of a profile and make a job of it: short names are expanded, every parameter has its value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchsuite.describe.tasks import RENDEZVOUS, Job, PageCache
 from benchsuite.describe.training import Compile, Precision, Training
 from benchsuite.errors import ModelError, ProfileError, nearest
 
-# Time for start, warm-up and compilation that a task has beyond its `max_time_s`, where `timeout_s` is not given.
+# If `timeout_s` is not given, a task has this time beyond its `max_time_s` for its start, compilation and warm-up.
 START_ALLOWANCE_S = 480.0
 
 PLACEMENTS: dict[str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ PLACEMENTS: dict[str, dict[str, Any]] = {
     "all_gpus_or_cpu": {"devices": "all", "cpu_allowed": True},
     "cpu": {"devices": "none"},
 }
-# What a profile may write: the fields of `training` stand beside the job's own.
+# The fields that a profile may set: those of a job and, on the same level, those of its `training`.
 _FIELDS = ("model", "entry", "params", *FIELDS)
 _CHOICES = {
     "precision": get_args(Precision),
@@ -40,8 +40,14 @@ _CHOICES = {
 def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides | None = None) -> Job:
     """A checked job from a mapping of its fields.
 
+    Args:
+        name: the key of the entry.
+        raw: its fields, with the profile's defaults.
+        where: the profile's file, for messages.
+        overrides: changes from the command line.
+
     Raises:
-        ProfileError: names `where`, the job, the field and the remedy.
+        ProfileError: a field is unknown, or its value is not possible; names the file, the job and the field.
     """
     at = f"{where}: job '{name}'"
     if not name.isprintable():
@@ -74,7 +80,7 @@ def _text(value: Any, field: str, at: str) -> None:
 
 
 def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
-    """Short ways of writing in their long form: placements, compile, whole numbers in env; null means "not given"."""
+    """Expand the short forms of `placement`, `compile` and `env`, drop nulls (not given), and set `timeout_s`."""
     fields = {key: value for key, value in fields.items() if value is not None}
     placement = fields.get("placement")
     if isinstance(placement, str):
@@ -118,14 +124,14 @@ def _checked(job: Job, at: str) -> Job:
     _check_times(job, at)
     commands = [[job.prepare or "-"]] if isinstance(job.prepare, str) else job.prepare
     if any(not words or not words[0] or "\0" in "".join(words) for words in commands):
-        raise ProfileError(f"{at}: field 'prepare': an empty command, or a null character; remove it")
+        raise ProfileError(f"{at}: field 'prepare': a command is empty or has a null character; remove it")
     _check_data(job, at)
     _check_env(job, at)
     return job
 
 
 def _check_ranks(job: Job, at: str) -> None:
-    """The placement has room for several ranks, and the model can be trained by them."""
+    """Raises ProfileError: several ranks are asked for, and the placement or the model allows one only."""
     several = job.placement.devices in ("progression", "all") or (job.training.parallel.dp or 1) > 1
     if job.placement.devices == "each" and several:
         raise ProfileError(
@@ -139,7 +145,7 @@ def _check_ranks(job: Job, at: str) -> None:
 
 
 def _check_data(job: Job, at: str) -> None:
-    """The data set exists, and the model can read its kind."""
+    """Raises ProfileError: the data set does not exist, or the model cannot read it."""
     if job.data is None:
         if job.page_cache != "any":
             raise ProfileError(f"{at}: field 'page_cache': the job names no data set; give 'data' as well")

@@ -13,7 +13,7 @@ from benchsuite.describe.overrides import FIELDS, with_values
 from benchsuite.describe.tasks import PLACE_AXES, Job, axis_value, cell_name, written
 from benchsuite.errors import ProfileError, nearest
 
-# More cells than anyone means; a typing error such as a range written out must not plan for hours.
+# More cells than anyone wants. A typing error in a profile must not make a plan of hours.
 MOST_CELLS = 10_000
 
 
@@ -22,9 +22,9 @@ class Cell:
     """A job with one combination of its matrix.
 
     Attributes:
-        name: of the job, with the values in brackets: "vae[batch_size=64,precision=bf16]".
-        axes: axis -> value, as the profile writes it; empty without a matrix.
-        job: the job with these values in place, and no matrix.
+        name: the job's name with the values in brackets: "vae[batch_size=64,precision=bf16]".
+        axes: axis -> value, as the profile writes it; empty for a job without a matrix.
+        job: the job with these values and without a matrix.
     """
 
     name: str
@@ -33,13 +33,13 @@ class Cell:
 
 
 def cells(job: Job, where: str = "plan") -> list[Cell]:
-    """The cells of a job, the last axis varying fastest; the job itself where it has no matrix.
+    """The cells of a job, with the last axis varying fastest. A job without a matrix is its only cell.
 
     Args:
         where: the profile's file, for messages.
 
     Raises:
-        ProfileError: an axis is neither a parameter nor a field, has no values, has one twice, or a value is refused.
+        ProfileError: an axis is neither a parameter nor a field, has no values, or one twice, or a cell is not valid.
     """
     if not job.matrix:
         return [Cell(job.name, {}, job)]

@@ -1,4 +1,4 @@
-"""What follows `--` on a command line: changes to job fields and to the model's parameters."""
+"""The changes after `--` on a command line: values of job fields and of the model's parameters."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from benchsuite.describe.tasks import Job
 from benchsuite.describe.training import Training
 from benchsuite.errors import ProfileError, nearest
 
-# A model is chosen by its name, not by a change; `params` and `training` are written by their own fields.
+# No change can set these: a job keeps its model, and the fields of `params` and `training` are set one by one.
 _FIXED = ("name", "model", "entry", "params", "training")
 _LISTS = ("loss_band", "tags")  # `0,20` stands for `[0, 20]`, as with parameters
 
 
 def _kind(annotation: Any) -> Any:
-    """The type by which a command line's text is read: bool, float for any number, else str."""
+    """The type that decides how a command line's text is read: bool, float for any number, else str."""
     parts = set(_leaves(annotation)) - {type(None)}
     if parts == {bool}:
         return bool
@@ -28,7 +28,7 @@ def _kind(annotation: Any) -> Any:
 
 
 def _leaves(annotation: Any) -> list[Any]:
-    """The types that a union holds; `Annotated` is looked through."""
+    """The members of a union, without `Annotated`; for any other type the type itself."""
     if typing.get_origin(annotation) is typing.Annotated:
         return _leaves(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in (typing.Union, type(int | None)):
@@ -36,7 +36,7 @@ def _leaves(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-# Every field that a profile may write and a command line may change -> the type of its text.
+# Every field that a profile may set and a command line may change -> the type that its text is read as.
 FIELDS: dict[str, Any] = {
     name: bool if name == "compile" else _kind(annotation)
     for record in (Job, Training)
@@ -47,16 +47,20 @@ FIELDS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Overrides:
-    """Pairs of a name (underscores) and its text; None for a bare flag."""
+    """The changes after `--`.
+
+    Attributes:
+        pairs: names, with underscores, and texts; the text of a flag is None.
+    """
 
     pairs: tuple[tuple[str, str | None], ...] = ()
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Overrides:
-        """`--name value`, `--name=value`, `--flag` and `--no-flag`; a value may start with one dash.
+        """Read `--name value`, `--name=value`, `--flag` and `--no-flag`. A value may start with a single dash.
 
         Raises:
-            ProfileError: something that is none of these.
+            ProfileError: a word has another form.
         """
         pairs: list[tuple[str, str | None]] = []
         rest = list(arguments)
@@ -78,12 +82,17 @@ class Overrides:
         return cls(tuple(pairs))
 
     def applied(self, raw: Mapping[str, Any], model: entries.Declared, at: str) -> dict[str, Any]:
-        """The fields of a job with these changes; an explicit max_count or max_steps clears min_time_s.
+        """The fields of a job with these changes.
 
-        A change to an axis of the job's matrix takes the axis away.
+        A change of max_count or max_steps sets min_time_s to 0. A change of an axis of the job's matrix removes the
+        axis.
+
+        Args:
+            raw: the fields before.
+            at: the place for messages.
 
         Raises:
-            ProfileError: neither a job field nor a parameter of the job's model; or no value where one is needed.
+            ProfileError: a name is neither a job field nor a parameter of the model, or a value is missing.
         """
         values = dict(self._value(given, text, model, at) for given, text in self.pairs)
         if values.keys() & {"max_count", "max_steps"}:
@@ -118,13 +127,13 @@ class Overrides:
 
 
 def with_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a job with other values: a name that is no field is one of the model's parameters."""
+    """The fields of a job with other values. A name in `values` that is not a field is a parameter of the model."""
     fields = dict(raw)
     params = dict(fields["params"]) if isinstance(fields.get("params"), dict) else {}
     for name, value in values.items():
         (fields if name in FIELDS else params)[name] = value
     if "max_time_s" in values and "timeout_s" not in values:
-        fields.pop("timeout_s", None)  # so that its default follows
+        fields.pop("timeout_s", None)  # its default follows max_time_s
     if params:
         fields["params"] = params
     return fields

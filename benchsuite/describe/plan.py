@@ -1,7 +1,7 @@
-"""Pure: profile x machine -> every wave of tasks, in order, before anything starts.
+"""The plan: all tasks of a profile on a machine, in waves and in order, made before anything starts.
 
-A progression and a matrix are the same thing here: a job that is unrolled over an axis. What the plan decides (cell,
-row, axes, wave, id) stands on each task, so that nothing else has to work it out again.
+A job is unrolled over the axes of its matrix and over the number of GPUs of a progression. Each task records what the
+plan decided (cell, row, axes, wave, id), so that no other module derives it again.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from benchsuite.describe.tasks import (
 )
 from benchsuite.errors import UsageError
 
-# Ranks of a group that runs on the CPU instead of on GPUs: enough to see that it works.
+# Ranks of a group that runs on the CPU instead of GPUs. Two are enough to test that it works.
 CPU_RANKS = 2
-# An empty list hides every GPU from a worker that has none.
+# The value of CUDA_VISIBLE_DEVICES for a worker without a GPU: it hides all GPUs.
 NO_GPU = ""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one task goes.
+    """The place of one task.
 
     Attributes:
-        gpus: the GPUs of the task; none on a CPU.
-        ranks: processes that train it together.
-        number: what the id says behind the repeat; None where a job has one task a repeat.
-        axes: the axis of a progression with this place's value.
-        skip: why the task cannot run.
+        gpus: the GPUs of the task; empty on a CPU.
+        ranks: the processes that train its model together.
+        number: the number in the task's id after the repeat; None if the job has a single task in each repeat.
+        axes: the axis of a progression, with the value of this place; empty for other placements.
+        skip: why the task cannot run; None if it can.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -57,7 +57,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Around:
-    """What all tasks of a plan share."""
+    """What all tasks of a plan have in common.
+
+    Attributes:
+        environ: the environment that workers inherit.
+        data_root: the folder of the data sets.
+    """
 
     profile: str
     environ: Mapping[str, str]
@@ -73,12 +78,12 @@ def make_plan(
     repeats: int = 1,
     data_root: str | None = None,
 ) -> Plan:
-    """All waves of a run: repeat by repeat, job by job, cell by cell, and for a progression one number of GPUs by one.
+    """The plan of a run, in the order of repeats, jobs, cells, and the number of GPUs of a progression.
 
     Args:
         profile: the profile's name.
         gpus: the visible GPUs, in their order.
-        environ: the environment that workers will inherit; each task records what matters of it.
+        environ: the environment that workers will inherit; each task records those variables that affect speed.
         data_root: the folder of the data sets.
 
     Raises:
@@ -95,7 +100,7 @@ def make_plan(
 
 
 def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task:
-    """One task of a cell in its place."""
+    """The task of a cell in a place."""
     job = cell.job
     row = f"{cell.name}.{place.ranks}" if place.axes else cell.name
     number = "" if place.number is None else f".{place.number}"
@@ -119,12 +124,12 @@ def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task
 
 
 def again(old: Task, job: Job, place: Place) -> Task:
-    """A task with another job or place: its cell, row and axes follow; its repeat and id stay those of the original.
+    """A task with another job or place. It keeps its repeat and id; cell, row and axes follow the new job and place.
 
     Args:
         old: the task that runs again.
         job: its job with changes.
-        place: where it goes now.
+        place: its new place.
     """
     fields = {**written(job), **job.params}
     axes = {axis: fields.get(axis, value) for axis, value in old.axes.items() if axis not in PLACE_AXES}
@@ -135,7 +140,7 @@ def again(old: Task, job: Job, place: Place) -> Task:
 
 
 def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
-    """The places of a job: a progression has one for each number of GPUs or, on the CPU, of ranks.
+    """The places of a job in one repeat. A progression has one for each number of GPUs or, on the CPU, of ranks.
 
     Raises:
         UsageError: the job asks for more ranks than there are GPUs.
@@ -161,19 +166,19 @@ def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
 
 
 def _step(ranks: int, gpus: Sequence[Gpu], skip: str | None = None) -> Place:
-    """One number of GPUs, or on a CPU of ranks, of a progression."""
+    """The place of a progression with this number of GPUs or, on the CPU, of ranks."""
     return Place(tuple(gpus), ranks, ranks - 1, {"gpus" if gpus or skip else "ranks": ranks}, skip)
 
 
 def missing_packages(job: Job) -> str | None:
-    """Why a job's model cannot be imported here, with the command that installs what is missing."""
+    """Why a job's model cannot be imported here, with the command that installs what is missing; None if it can."""
     missing = entries.declared(job.model, job.entry).missing()
     wanted = " ".join(shlex.quote(package) for package in missing)
     return f"a package is missing: pip install {wanted}" if missing else None
 
 
 def task_environ(job: Job, gpus: Sequence[Gpu], environ: Mapping[str, str]) -> dict[str, str]:
-    """The recorded environment of a task: its GPUs by UUID, in PCI order unless the user chose, and the job's `env`."""
+    """The environment variables that a task records: those of the user, its GPUs by UUID, and the job's `env`."""
     return {
         **recorded_environ(environ),
         "CUDA_DEVICE_ORDER": environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
@@ -183,6 +188,6 @@ def task_environ(job: Job, gpus: Sequence[Gpu], environ: Mapping[str, str]) -> d
 
 
 def plan_of(tasks: Sequence[Task]) -> Plan:
-    """The plan of tasks that are placed already, in their order."""
+    """The plan of these tasks, in their order: tasks of the same wave follow each other."""
     grouped = itertools.groupby(tasks, key=lambda task: task.wave)
     return Plan(waves=tuple(Wave(name=name, tasks=tuple(wave)) for name, wave in grouped))

@@ -1,4 +1,4 @@
-"""A profile as typed, checked jobs, with the defaults of "*" merged in, and how it stands to the shipped ones."""
+"""Load a profile: its jobs are checked, have the defaults of "*", and are compared with the shipped profiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ from benchsuite.errors import ProfileError, nearest
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile's jobs in order, and how it stands to the shipped ones; `sha256` is of the jobs as they will run."""
+    """A checked profile.
+
+    Attributes:
+        text: the content of its file.
+        sha256: the hash of the jobs as they will run.
+        jobs: the chosen jobs, in the order of the file.
+        based_on: the shipped profile that it comes from; None if no job has the name of a shipped one.
+        differences: the changes to that profile, in words.
+    """
 
     name: str
     path: Path
@@ -33,10 +41,11 @@ class Profile:
 
     @property
     def official(self) -> bool:
+        """Is it a shipped profile, unchanged?"""
         return self.based_on is not None and not self.differences
 
     def used(self) -> ProfileUsed:
-        """What `run.json` keeps of it."""
+        """The profile's record in `run.json`."""
         return ProfileUsed(
             name=self.name,
             path=str(self.path),
@@ -51,15 +60,16 @@ class Profile:
 def load(
     spec: str, *, only: Sequence[str] = (), exclude: Sequence[str] = (), overrides: Overrides | None = None
 ) -> Profile:
-    """Read and check a profile, with the chosen jobs and the changes that follow `--`.
+    """Read and check a profile.
 
     Args:
         spec: a path, or the bare name of a shipped profile.
-        only: names of the jobs to keep; all where empty.
-        exclude: names of the jobs to leave out.
+        only: the jobs to keep; empty for all.
+        exclude: the jobs to leave out.
+        overrides: the changes after `--`.
 
     Raises:
-        ProfileError: file, job and field are named, with the nearest known name or the remedy.
+        ProfileError: the profile is not valid; names the file, the job and the field.
     """
     path = files.find("profiles", spec)
     return of_text(files.read_text(path), path, only=only, exclude=exclude, overrides=overrides)
@@ -68,7 +78,10 @@ def load(
 def of_text(
     text: str, path: Path, *, only: Sequence[str] = (), exclude: Sequence[str] = (), overrides: Overrides | None = None
 ) -> Profile:
-    """As `load`, of a profile's text; `path` names it.
+    """As `load`, for the text of a profile.
+
+    Args:
+        path: its file, for messages and for the profile's name.
 
     Raises:
         ProfileError: as `load`.
@@ -89,10 +102,14 @@ def of_text(
 
 
 def single(model: str | None, entry: str | None, overrides: Overrides) -> Job:
-    """The job of `benchsuite run`: a model's name or a `module:function`, with a profile's defaults.
+    """The job of `benchsuite run`, with the defaults of a profile's job.
+
+    Args:
+        model: the name of a shipped model, or None.
+        entry: `module:function` of the user's own model, or None.
 
     Raises:
-        ProfileError: an unknown model, field or parameter.
+        ProfileError: the model, a field or a parameter is unknown.
     """
     raw = {"model": model} if model is not None else {"entry": entry}
     name = model if model is not None else (entry or "")
@@ -103,14 +120,14 @@ def single(model: str | None, entry: str | None, overrides: Overrides) -> Job:
 
 
 def _merged(content: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
-    """Each job with the defaults of "*": field by field, and `params` and `env` key by key; the job's own win."""
+    """Each job with the defaults of "*". A job's own fields take precedence; `params` and `env` are merged by key."""
     for name, fields in content.items():
         if not isinstance(fields, dict):
             raise ProfileError(f"{path}: job '{name}': expected a mapping of fields, found {fields!r}")
     common = content.get("*", {})
     jobs = {name: _with_defaults(common, job) for name, job in content.items() if name != "*"}
     if not jobs:
-        raise ProfileError(f"{path}: no jobs; give at least one beside '*'")
+        raise ProfileError(f"{path}: no jobs; give at least one besides '*'")
     return jobs
 
 
@@ -128,7 +145,7 @@ def _with_defaults(common: Mapping[str, Any], job: Mapping[str, Any]) -> dict[st
 
 
 def _lineage(name: str, jobs: Sequence[Job]) -> tuple[str | None, tuple[str, ...]]:
-    """The shipped profile that these jobs come from, by the jobs' names, and how they differ from it."""
+    """The shipped profile that these jobs come from, found by the names of the jobs, and the changes to it."""
     best: tuple[int, bool, str] | None = None
     ours = {job.name: job for job in jobs}
     found: dict[str, tuple[str, ...]] = {}

@@ -1,6 +1,6 @@
-"""What is asked for: the jobs of a profile, and the tasks and waves that a plan makes of them.
+"""Records of what the user asks for: the jobs of a profile, and the tasks and waves of a plan.
 
-These records cross into the worker and are kept in `plan.json` and in every result.
+A worker reads these records, and `plan.json` and every result keep them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchsuite.schema import SCHEMA, Record
 LONGEST_S = 30 * 24 * 3600.0
 PageCache = Literal["any", "cold", "warm"]
 
-# Only these environment variables are recorded: each can change a measurement, none should hold a secret.
+# Only these environment variables are recorded. Each can affect a measurement, and none should hold a secret.
 _RECORDED = re.compile(
     r"(CUDA|NCCL|GLOO|TORCH|TORCHINDUCTOR|TORCHDYNAMO|TRITON|PYTORCH|ATEN|CUDNN|CUBLAS|DNNL|ONEDNN|MKLDNN"
     r"|OMP|MKL|KMP|GOMP|OPENBLAS|MALLOC)(_\w+)?"
@@ -33,12 +33,12 @@ RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", 
 
 
 def recorded_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a task records and a rerun restores."""
+    """The environment variables that a task records and a rerun restores."""
     return {name: environ[name] for name in sorted(environ) if _RECORDED.fullmatch(name)}
 
 
 class Placement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the tasks of a job go."""
+    """The placement of a job's tasks on the machine."""
 
     devices: Annotated[
         Literal["each", "progression", "all", "none"],
@@ -51,7 +51,7 @@ class Placement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One entry of a profile, complete."""
+    """One entry of a profile, with all defaults filled in."""
 
     name: Annotated[str, Meta(min_length=1, max_length=100, description="key of the entry in the profile")]
     model: Annotated[str | None, Meta(description="name of a model that benchsuite ships")] = None
@@ -98,7 +98,7 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def written(job: Job) -> dict[str, Any]:
-    """The fields of a job as a profile writes them: those of `training` stand beside the others. Without the name."""
+    """The fields of a job on one level, as in a profile: those of `training` among the others, and without the name."""
     fields: dict[str, Any] = msgspec.to_builtins(job)
     del fields["name"]
     flat: dict[str, Any] = {}
@@ -113,7 +113,7 @@ class ProfileUsed(Record, frozen=True, kw_only=True):
     name: str
     path: str
     sha256: Annotated[str, Meta(description="of the jobs as they run; empty for a single task")]
-    text: Annotated[str, Meta(description="the profile's file as it was read")]
+    text: Annotated[str, Meta(description="content of the profile's file")]
     official: Annotated[bool, Meta(description="the content of a shipped profile, unchanged")]
     based_on: Annotated[str | None, Meta(description="the shipped profile that it comes from")] = None
     differences: Annotated[tuple[str, ...], Meta(description="changes to `based_on`, in words")] = ()
@@ -123,7 +123,7 @@ class Gpu(Record, frozen=True, kw_only=True):
     """One GPU of a machine."""
 
     visible_index: Annotated[int, Meta(description="place among the GPUs that this run may use")]
-    nvml_index: Annotated[int, Meta(description="place in NVML's order, that of PCI addresses")]
+    nvml_index: Annotated[int, Meta(description="place in NVML's order, which is that of PCI addresses")]
     uuid: str
     name: str
     pci: Annotated[str, Meta(description="PCI address")]
@@ -140,7 +140,7 @@ class RerunOf(Record, frozen=True, kw_only=True):
 
 
 class Task(Record, frozen=True, kw_only=True):
-    """One placed copy of a job: all that is needed to run it, now or again."""
+    """A job in its place: all that is needed to run it, now or again."""
 
     id: Annotated[str, Meta(description="`CELL.J` with repeat and place; unique in a plan")]
     profile: str
@@ -161,12 +161,12 @@ class Task(Record, frozen=True, kw_only=True):
         dict[str, str], Meta(description="recorded environment variables, with the job's own `env`")
     ] = {}
     skip: Annotated[str | None, Meta(description="why the task cannot run")] = None
-    cwd: Annotated[str | None, Meta(description="folder in which the module of `entry` is looked for first")] = None
+    cwd: Annotated[str | None, Meta(description="folder in which the module of `entry` is searched first")] = None
     rerun_of: RerunOf | None = None
 
     @property
     def device(self) -> str:
-        """The place as people call it: "GPU 0", "GPU 0,1" or "CPU"."""
+        """The place in words: "GPU 0", "GPU 0,1" or "CPU"."""
         if self.gpus:
             return "GPU " + ",".join(str(g.visible_index) for g in self.gpus)
         return "CPU" if self.ranks == 1 else f"CPU, {self.ranks} ranks"
@@ -198,7 +198,7 @@ def wave_name(row: str, repeat: int) -> str:
 
 
 class Wave(Record, frozen=True, kw_only=True):
-    """Tasks that start, begin and end together."""
+    """Tasks that run side by side: they begin to measure together, and the next wave waits for all of them."""
 
     name: str
     tasks: tuple[Task, ...]

@@ -1,5 +1,8 @@
-"""How a job's model is trained. One record: overrides, the printed command line, comparisons and the worker read its
-fields, so that an option added here can be forgotten nowhere."""
+"""How a job's model is trained.
+
+Overrides, the printed command line, comparisons and the worker all read the fields of this one record, so an option
+that is added here reaches all of them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a model is trained; two jobs that differ in any field do unlike work."""
+    """How a model is trained. Throughputs of jobs that differ in any of these fields are not comparable."""
 
     precision: Annotated[Precision, Meta(description="number format of the computation")] = "fp32"
     compile: Annotated[Compile, Meta(description="mode of torch.compile for the modules and the loss")] = "none"

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from benchsuite.host import cgroupfs
+from benchsuite.errors import reason
+from benchsuite.host import kernel_files
 
 # Stands for the version 2 hierarchy, whatever controllers it has.
 UNIFIED = "unified"
@@ -29,7 +30,13 @@ NO_LIMIT_BYTES = 1 << 60
 
 @dataclass(frozen=True)
 class CgroupPlace:
-    """A group's folder in one hierarchy, which is mounted at `mount`; not `exact` if only one around it is visible."""
+    """A group in one hierarchy.
+
+    Attributes:
+        folder: the group's folder.
+        mount: the folder at which the hierarchy is mounted.
+        exact: False if the group itself is not visible; `folder` is then that of a group around it.
+    """
 
     version: Literal[1, 2]
     folder: Path
@@ -43,6 +50,7 @@ class CgroupPlace:
             yield from itertools.takewhile(lambda f: f != self.mount.parent, self.folder.parents)
 
     def below(self, name: str) -> CgroupPlace:
+        """The group of that name in this one; it may not exist."""
         return replace(self, folder=self.folder / name)
 
 
@@ -50,13 +58,13 @@ def own(root: Path = Path("/")) -> dict[str, CgroupPlace]:
     """The groups of this process by controller, with `UNIFIED` for the version 2 hierarchy; empty if there are none."""
     mounts = _mounts(root)
     found: dict[str, CgroupPlace] = {}
-    for line in (cgroupfs.read(root / "proc/self/cgroup") or "").splitlines():
+    for line in (kernel_files.read(root / "proc/self/cgroup") or "").splitlines():
         hierarchy, names, path = line.split(":", 2)
         if hierarchy == "0" and not names:
             place = _place(2, path, mounts.get(UNIFIED, []), root)
             if place:
                 found[UNIFIED] = place
-                for name in (cgroupfs.read(place.folder / "cgroup.controllers") or "").split():
+                for name in (kernel_files.read(place.folder / "cgroup.controllers") or "").split():
                     found.setdefault(name, place)
         for name in filter(None, names.split(",")):
             place = _place(1, path, mounts.get(name, []), root)
@@ -68,7 +76,7 @@ def own(root: Path = Path("/")) -> dict[str, CgroupPlace]:
 def _mounts(root: Path) -> dict[str, list[tuple[str, str]]]:
     """Controller -> (the part of its hierarchy that is mounted, where); `UNIFIED` for version 2."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for line in (cgroupfs.read(root / "proc/self/mountinfo") or "").splitlines():
+    for line in (kernel_files.read(root / "proc/self/mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         part, where = (re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), word) for word in before.split()[3:5])
         kind, _, options = after.split(" ", 2)
@@ -93,14 +101,14 @@ def _place(version: Literal[1, 2], path: str, mounts: Sequence[tuple[str, str]],
 def cpus_of(folder: Path) -> tuple[int, ...]:
     """The CPUs on which a group's processes may run; empty if it has no cpuset controller."""
     for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
-        if text := cgroupfs.read(folder / name):
-            return cgroupfs.parse_cpus(text)
+        if text := kernel_files.read(folder / name):
+            return kernel_files.parse_cpus(text)
     return ()
 
 
 def limit_of(place: CgroupPlace) -> int | None:
     """A group's own memory limit in bytes; None if it sets none."""
-    limit = cgroupfs.number(place.folder / ("memory.max" if place.version == 2 else "memory.limit_in_bytes"))
+    limit = kernel_files.number(place.folder / ("memory.max" if place.version == 2 else "memory.limit_in_bytes"))
     return limit if limit is not None and limit < NO_LIMIT_BYTES else None
 
 
@@ -111,21 +119,21 @@ def enable(folder: Path, controllers: Collection[str]) -> dict[str, str]:
     """
     file, why_not = folder / "cgroup.subtree_control", {}
     # The kernel accepts some controllers for a group that holds processes, and then the groups below are unusable.
-    held = (folder / "cgroup.type").exists() and cgroupfs.read(folder / "cgroup.procs")
+    held = (folder / "cgroup.type").exists() and kernel_files.read(folder / "cgroup.procs")
     for name in sorted(controllers):
-        if name in (cgroupfs.read(file) or "").split():
+        if name in (kernel_files.read(file) or "").split():
             continue
         if held:
             why_not[name] = f"{folder} holds processes, and then cgroup v2 allows no limits below it"
             continue
         try:
-            cgroupfs.write(file, f"+{name}")
+            kernel_files.write(file, f"+{name}")
         except OSError as error:
             said = {
                 errno.EBUSY: f"{folder} holds processes, and then cgroup v2 allows no limits below it",
                 errno.ENOENT: f"{folder} has no {name} controller to give",
             }
-            why_not[name] = said.get(error.errno or 0, f"{file}: {error.strerror}")
+            why_not[name] = said.get(error.errno or 0, f"{file}: {reason(error)}")
     return why_not
 
 
@@ -134,7 +142,11 @@ def enable(folder: Path, controllers: Collection[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Cgroup:
-    """One control group, by its place in each of its hierarchies: controller -> place."""
+    """One control group.
+
+    Attributes:
+        places: controller -> its place in the hierarchy of that controller.
+    """
 
     places: Mapping[str, CgroupPlace]
 
@@ -157,13 +169,13 @@ class Cgroup:
             OSError: a folder cannot be made.
         """
         for folder in self.folders():
-            cgroupfs.make(folder)
+            kernel_files.make(folder)
         place = self.places.get("cpuset")
         if place and place.version == 1:
             # No process can enter before both are set; memory nodes must come first.
             for name in ("cpuset.mems", "cpuset.cpus"):
-                if not cgroupfs.read(place.folder / name):
-                    cgroupfs.write(place.folder / name, cgroupfs.read(place.folder.parent / name) or "")
+                if not kernel_files.read(place.folder / name):
+                    kernel_files.write(place.folder / name, kernel_files.read(place.folder.parent / name) or "")
 
     def set_cpus(self, cpus: Collection[int]) -> None:
         """Confine it to exactly these CPUs.
@@ -172,12 +184,11 @@ class Cgroup:
             OSError: the kernel refuses them or sets others.
         """
         folder = self.places["cpuset"].folder
-        cgroupfs.write(folder / "cpuset.cpus", cgroupfs.render_cpus(cpus))
+        kernel_files.write(folder / "cpuset.cpus", kernel_files.render_cpus(cpus))
         given = cpus_of(folder)
         if set(given) != set(cpus):
-            message = (
-                f"the kernel gives CPUs {cgroupfs.render_cpus(given) or 'none'} instead of {cgroupfs.render_cpus(cpus)}"
-            )
+            wanted, got = kernel_files.render_cpus(cpus), kernel_files.render_cpus(given) or "none"
+            message = f"the kernel gives CPUs {got} instead of {wanted}"
             raise OSError(errno.EINVAL, message, str(folder / "cpuset.cpus"))
 
     def set_memory(self, memory_bytes: int) -> None:
@@ -192,7 +203,7 @@ class Cgroup:
             texts = {"memory.limit_in_bytes": str(memory_bytes), "memory.memsw.limit_in_bytes": str(memory_bytes)}
         for index, (name, text) in enumerate(texts.items()):
             if index == 0 or (place.folder / name).exists():
-                cgroupfs.write(place.folder / name, text)
+                kernel_files.write(place.folder / name, text)
 
     def pids(self) -> list[int]:
         """The living processes in it and in groups below it; 0 stands for one of another pid namespace."""
@@ -200,8 +211,8 @@ class Cgroup:
         for folder in self.folders():
             # Another run may remove the same leftover at this moment: os.walk skips what is gone, glob does not.
             for place, _, _ in os.walk(folder):
-                found |= {int(pid) for pid in (cgroupfs.read(Path(place) / "cgroup.procs") or "").split()}
-        return sorted(pid for pid in found if pid == 0 or cgroupfs.started_ticks(pid) is not None)
+                found |= {int(pid) for pid in (kernel_files.read(Path(place) / "cgroup.procs") or "").split()}
+        return sorted(pid for pid in found if pid == 0 or kernel_files.started_ticks(pid) is not None)
 
     def kill(self, limit_s: float = KILL_LIMIT_S) -> bool:
         """SIGKILL to all processes in it until it is empty; False if one outlives the limit."""
@@ -209,7 +220,7 @@ class Cgroup:
         while pids := self.pids():
             for folder in self.folders():
                 with contextlib.suppress(OSError):
-                    cgroupfs.write(folder / "cgroup.kill", "1")
+                    kernel_files.write(folder / "cgroup.kill", "1")
             self._freeze(True)
             for start in range(0, len(pids), 100):
                 self._end(pids[start : start + 100])
@@ -226,7 +237,7 @@ class Cgroup:
             files = {1: ("freezer.state", "FROZEN" if frozen else "THAWED"), 2: ("cgroup.freeze", str(int(frozen)))}
             name, text = files[place.version]
             with contextlib.suppress(OSError):
-                cgroupfs.write(place.folder / name, text)
+                kernel_files.write(place.folder / name, text)
 
     def _end(self, pids: Sequence[int]) -> None:
         """SIGKILL to those that are still members once a pidfd holds them, so that a reused pid is never signalled."""

@@ -1,4 +1,4 @@
-"""What the kernel counted for a group: OOM kills, peaks, pressure. None for what it does not count."""
+"""The kernel's counters of a group: OOM kills, peaks, pressure. None: the kernel does not count it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchsuite.host import cgroupfs
+from benchsuite.host import kernel_files
 from benchsuite.host.cgroups import UNIFIED, Cgroup, CgroupPlace
 
 
 @dataclass(frozen=True)
 class Counters:
-    """The state of a group's counters. Pressure is in seconds since the group was made."""
+    """The counters of a group at one moment. Those of pressure are seconds since the group was made."""
 
     oom_kills: int | None = None
     peak_memory_bytes: int | None = None
@@ -54,19 +54,19 @@ def count(group: Cgroup) -> Counters:
     if memory and memory.version == 2:
         # Both include the groups below. If a group is killed whole (memory.oom.group), `oom_kill` counts its first
         # victim twice.
-        kills = cgroupfs.number(memory.folder / "memory.events", "oom_group_kill")
-        kills = kills or cgroupfs.number(memory.folder / "memory.events", "oom_kill")
-        peak = cgroupfs.number(memory.folder / "memory.peak")
+        kills = kernel_files.number(memory.folder / "memory.events", "oom_group_kill")
+        kills = kills or kernel_files.number(memory.folder / "memory.events", "oom_kill")
+        peak = kernel_files.number(memory.folder / "memory.peak")
     elif memory:
         # `memory.failcnt` may stay 0 although a process was killed.
-        kills = cgroupfs.number(memory.folder / "memory.oom_control", "oom_kill")
-        peak = cgroupfs.number(memory.folder / "memory.max_usage_in_bytes")
+        kills = kernel_files.number(memory.folder / "memory.oom_control", "oom_kill")
+        peak = kernel_files.number(memory.folder / "memory.max_usage_in_bytes")
     cpu_some_s, cpu_full_s = _pressure_s(unified, "cpu.pressure")
     memory_some_s, memory_full_s = _pressure_s(unified, "memory.pressure")
     return Counters(
         oom_kills=kills,
         peak_memory_bytes=peak,
-        peak_pids=cgroupfs.number(pids.folder / "pids.peak") if pids else None,
+        peak_pids=kernel_files.number(pids.folder / "pids.peak") if pids else None,
         cpu_some_s=cpu_some_s,
         cpu_full_s=cpu_full_s,
         memory_some_s=memory_some_s,
@@ -80,20 +80,20 @@ def memory_in_use_bytes(group: Cgroup) -> int | None:
     if memory is None:
         return None
     name = "memory.current" if memory.version == 2 else "memory.usage_in_bytes"
-    return cgroupfs.number(memory.folder / name)
+    return kernel_files.number(memory.folder / name)
 
 
 def cpu_s(group: Cgroup) -> float | None:
     """The CPU time of all processes that were ever in the group."""
     unified = group.places.get(UNIFIED)
-    used_us = cgroupfs.number(unified.folder / "cpu.stat", "usage_usec") if unified else None
+    used_us = kernel_files.number(unified.folder / "cpu.stat", "usage_usec") if unified else None
     return None if used_us is None else used_us / 1e6
 
 
 def _pressure_s(place: CgroupPlace | None, name: str) -> tuple[float | None, float | None]:
     """The totals, in us, of lines such as "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500"; returned in seconds."""
     found: dict[str, float] = {}
-    for line in (cgroupfs.read(place.folder / name) or "").splitlines() if place else ():
+    for line in (kernel_files.read(place.folder / name) or "").splitlines() if place else ():
         kind, _, rest = line.partition(" ")
         total = rest.rpartition("total=")[2]
         if total.isdecimal():
@@ -102,21 +102,29 @@ def _pressure_s(place: CgroupPlace | None, name: str) -> tuple[float | None, flo
 
 
 def throttled_s(own: Mapping[str, CgroupPlace]) -> dict[Path, float]:
-    """How long CPU quotas have throttled this process's own group so far, and each group around it."""
+    """Seconds that CPU quotas have throttled this process's own group and each group around it, by the group's folder.
+
+    Args:
+        own: the groups of this process, by controller.
+    """
     place = own.get("cpu", own.get(UNIFIED))
     found = {folder: _throttled_s(folder) for folder in place.chain()} if place else {}
     return {folder: value for folder, value in found.items() if value is not None}
 
 
 def throttled_since_s(before: Mapping[Path, float], now: Mapping[Path, float]) -> float | None:
-    """The largest increase of any one of them; None if none counts."""
+    """The largest increase of a group's throttled time, in seconds; None if no group has the counter.
+
+    Args:
+        before, now: two results of `throttled_s`.
+    """
     return max((round(now[folder] - before[folder], 6) for folder in now if folder in before), default=None)
 
 
 def _throttled_s(folder: Path) -> float | None:
     file = folder / "cpu.stat"
     for key, per_second in (("throttled_usec", 1e6), ("throttled_time", 1e9)):
-        value = cgroupfs.number(file, key)
+        value = kernel_files.number(file, key)
         if value is not None:
             return value / per_second
     return None

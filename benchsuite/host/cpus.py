@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from benchsuite.host import cgroupfs
+from benchsuite.host import kernel_files
 from benchsuite.host.cgroups import NO_LIMIT_BYTES, UNIFIED, CgroupPlace, cpus_of, own
 
 ROOT = Path("/")
@@ -21,7 +21,12 @@ ROOT = Path("/")
 
 @dataclass(frozen=True)
 class Core:
-    """A physical core: those of its hardware threads that may be used, and its NUMA node."""
+    """A physical core.
+
+    Attributes:
+        cpus: those of its hardware threads that may be used.
+        node: its NUMA node.
+    """
 
     cpus: tuple[int, ...]
     node: int = 0
@@ -29,7 +34,13 @@ class Core:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory that may be used, by the limits of groups or the host. File cache that can be dropped is available."""
+    """The memory that this process may use.
+
+    Attributes:
+        available_bytes: the part that is free now, with the file cache that can be dropped.
+        source: what sets the limit: a control group, or the size of the host's memory.
+        note: a limit that could not be read, in words.
+    """
 
     total_bytes: int
     available_bytes: int
@@ -59,9 +70,9 @@ def _quota(places: dict[str, CgroupPlace]) -> float:
     place = places.get("cpu", places.get(UNIFIED))
     least = math.inf
     for folder in place.chain() if place else ():
-        words = (cgroupfs.read(folder / "cpu.max") or "").split()
+        words = (kernel_files.read(folder / "cpu.max") or "").split()
         if not words:
-            words = [cgroupfs.read(folder / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+            words = [kernel_files.read(folder / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
         # "max", or -1 in version 1, means no quota.
         if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
             least = min(least, int(words[0]) / int(words[1]))
@@ -93,7 +104,7 @@ def memory(root: Path = ROOT) -> Memory:
 
 
 def _host_bytes(root: Path, key: str) -> int:
-    for line in (cgroupfs.read(root / "proc/meminfo") or "").splitlines():
+    for line in (kernel_files.read(root / "proc/meminfo") or "").splitlines():
         words = line.split()
         if words and words[0] == key:
             return int(words[1]) * 1024
@@ -102,10 +113,10 @@ def _host_bytes(root: Path, key: str) -> int:
 
 def _unreclaimable_bytes(folder: Path) -> int:
     """The memory of a group without the file cache that the kernel drops first."""
-    if (used := cgroupfs.number(folder / "memory.current")) is not None:
-        return used - (cgroupfs.number(folder / "memory.stat", "inactive_file") or 0)
-    used = cgroupfs.number(folder / "memory.usage_in_bytes") or 0
-    return used - (cgroupfs.number(folder / "memory.stat", "total_inactive_file") or 0)
+    if (used := kernel_files.number(folder / "memory.current")) is not None:
+        return used - (kernel_files.number(folder / "memory.stat", "inactive_file") or 0)
+    used = kernel_files.number(folder / "memory.usage_in_bytes") or 0
+    return used - (kernel_files.number(folder / "memory.stat", "total_inactive_file") or 0)
 
 
 # --- how it is built --------------------------------------------------------------------------------------------------
@@ -115,13 +126,17 @@ def topology(root: Path, cpus: Collection[int]) -> tuple[Core, ...]:
     """The physical cores of these CPUs. A CPU whose core is not known is a core of its own, in node 0."""
     node_of: dict[int, int] = {}
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
-        for cpu in cgroupfs.parse_cpus(cgroupfs.read(folder / "cpulist") or ""):
+        for cpu in kernel_files.parse_cpus(kernel_files.read(folder / "cpulist") or ""):
             node_of[cpu] = int(folder.name.removeprefix("node"))
     cores: dict[tuple[int, ...], Core] = {}
     for cpu in sorted(cpus):
         folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        text = cgroupfs.read(folder / "thread_siblings_list") or cgroupfs.read(folder / "core_cpus_list") or str(cpu)
-        siblings = tuple(c for c in cgroupfs.parse_cpus(text) if c in cpus) or (cpu,)
+        text = (
+            kernel_files.read(folder / "thread_siblings_list")
+            or kernel_files.read(folder / "core_cpus_list")
+            or str(cpu)
+        )
+        siblings = tuple(c for c in kernel_files.parse_cpus(text) if c in cpus) or (cpu,)
         cores[siblings] = Core(siblings, node_of.get(cpu, 0))
     return tuple(cores.values())
 
@@ -137,13 +152,13 @@ def near_gpu(pci: str, root: Path = ROOT) -> tuple[int, ...]:
         folder = root / f"sys/bus/pci/devices/{int(domain, 16):04x}:{rest}"
     except ValueError:
         return ()
-    node = cgroupfs.read(folder / "numa_node") or "-1"
+    node = kernel_files.read(folder / "numa_node") or "-1"
     if not node.isdecimal():
         return ()
-    text = cgroupfs.read(folder / "local_cpulist") or cgroupfs.read(
+    text = kernel_files.read(folder / "local_cpulist") or kernel_files.read(
         root / f"sys/devices/system/node/node{node}/cpulist"
     )
-    return cgroupfs.parse_cpus(text or "")
+    return kernel_files.parse_cpus(text or "")
 
 
 # --- dealing out ------------------------------------------------------------------------------------------------------

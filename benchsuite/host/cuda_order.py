@@ -1,4 +1,4 @@
-"""The order in which CUDA numbers unlike GPUs, as CUDA itself lists them in a process of its own."""
+"""The order in which CUDA numbers GPUs of different models. A child process asks CUDA itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from benchsuite.describe.tasks import Gpu
+from benchsuite.errors import reason
 
 LIMIT_S = 60.0
 _PROGRAM = """
@@ -19,12 +20,12 @@ for index in range(torch.cuda.device_count()):
 
 
 def differs(present: Sequence[Gpu], environ: Mapping[str, str]) -> bool:
-    """Do GPU numbers differ from NVML's? They do if the user asked for CUDA's own order and the GPUs are unlike."""
+    """Can CUDA's numbers differ from NVML's? Only if the user chose CUDA's own order and the GPUs differ in model."""
     return environ.get("CUDA_DEVICE_ORDER") == "FASTEST_FIRST" and len({gpu.name for gpu in present}) > 1
 
 
 def numbered(present: Sequence[Gpu], environ: Mapping[str, str]) -> dict[int, Gpu] | str:
-    """CUDA's number -> NVML's GPU, matched by UUID, else by PCI address; or in words why that is not known."""
+    """CUDA's number -> GPU, matched by UUID or else by PCI address; if CUDA cannot be asked, the reason in words."""
     variables = {name: value for name, value in environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     listed = _listed(tuple(sorted(variables.items())))
     if isinstance(listed, str):
@@ -55,7 +56,7 @@ def _listed(variables: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ..
     except subprocess.TimeoutExpired:
         return f"torch did not list the GPUs within {LIMIT_S:g} s"
     except OSError as error:
-        return f"{sys.executable} cannot be started: {error.strerror}"
+        return f"{sys.executable} cannot be started: {reason(error)}"
     if done.returncode:
         return f"torch could not list the GPUs: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
     cards = [line.split() for line in done.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""What a window of samples says, in one record: spreads, counters' differences, time under each clock event."""
+"""Summarise a window of samples in one record: spreads, differences of counters, time under each clock event."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def summarise(
 
     Args:
         reasons: field -> why it has no value, see `Monitor.device_reasons`.
-        own_pids: processes that are the run's; any other on the GPU is foreign.
+        own_pids: the processes of the run. Any other process on the GPU is foreign.
     """
     why: dict[str, str] = {}
     spreads = {field: _spread(samples, field, reasons, why) for field in (*GAUGES, *GPM_GAUGES)}
@@ -96,7 +96,7 @@ def _spread(
 def _difference(
     samples: Sequence[DeviceSample | TenantSample], field: str, reasons: Mapping[str, str], why: dict[str, str]
 ) -> tuple[float | None, float | None]:
-    """How much a counter grew between the first and the last sample that have it, and in how many seconds."""
+    """The growth of a counter between the first and the last sample with a value, and the seconds between them."""
     found = _present(samples, field)
     if not found:
         why[field] = _why(samples, field, reasons)
@@ -113,7 +113,7 @@ def _difference(
 def _clock_events(
     samples: Sequence[DeviceSample], reasons: Mapping[str, str], why: dict[str, str]
 ) -> tuple[dict[str, float] | None, float | None]:
-    """Seconds under each reason, and the seconds watched; a sample's reasons hold as `telemetry.held` says."""
+    """The seconds under each clock event, and the seconds that samples cover (see `telemetry.held`)."""
     found = _present(samples, "clock_events")
     if len(found) < 2:
         why["clock_events_s"] = (
@@ -132,10 +132,10 @@ def _clock_events(
 def _foreign(
     samples: Sequence[DeviceSample], own: frozenset[int], reasons: Mapping[str, str], why: dict[str, str]
 ) -> tuple[GpuProcess, ...] | None:
-    """Processes that are not ours, each with the most memory it held.
+    """The processes that are not of the run, each with the most memory that it had.
 
-    In a container NVML may number processes as the host does. A number that is not here, while none of ours was ever
-    listed, may be our own process: then nothing can be told.
+    In a container, NVML may list the pids of the host. If no process of the run is listed, an unknown pid may be one of
+    them. Then foreign processes are not known.
     """
     found = _present(samples, "processes")
     if not found:

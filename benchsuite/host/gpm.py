@@ -1,4 +1,4 @@
-"""How busy the units of a GPU are, by NVML's GPM (Hopper and newer): always between two samples of the device."""
+"""How busy the units of a GPU are, by NVML's GPM (Hopper and newer), which compares two samples of the device."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ import psutil
 from benchsuite import __version__
 from benchsuite.describe.tasks import Gpu
 from benchsuite.host import cuda_order, nvml
+from benchsuite.measurement import read_boot_id
 from benchsuite.records import Code, Machine
 
 _PACKAGES = ("torch", "torchvision", "triton", "numpy", "msgspec", "nvidia-ml-py", "gymnasium", "psutil", "pyyaml")
@@ -28,7 +29,7 @@ def describe(environ: Mapping[str, str]) -> Machine:
     usable, why_not = visible(present, environ)
     return Machine(
         host=socket.gethostname(),
-        boot_id=boot_id(),
+        boot_id=read_boot_id(),
         system=_system(),
         kernel=platform.release(),
         cpu=_cpu_model(),
@@ -47,9 +48,9 @@ def describe(environ: Mapping[str, str]) -> Machine:
 def visible(present: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[list[Gpu], str | None]:
     """The GPUs that CUDA_VISIBLE_DEVICES names, in its order, numbered from 0; all in PCI order if it is unset.
 
-    As in CUDA, the list ends at the first entry that names no GPU; the reason returned then names that entry. A UUID
-    may be abbreviated as long as it is unique. Numbers mean PCI order, which children get too. Only if the user chose
-    CUDA's own order for unlike GPUs, CUDA is asked what they mean.
+    As in CUDA, the list ends at the first entry that names no GPU, and the second value names that entry. A UUID may be
+    abbreviated if it stays unique. Numbers are places in PCI order, which workers use as well. If the user chose CUDA's
+    own order and the GPUs differ in model, CUDA itself is asked for its numbers.
     """
     wanted = environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
@@ -86,14 +87,6 @@ def _named(entry: str, present: Sequence[Gpu], numbers: Mapping[int, Gpu]) -> li
 def facts_sha256(machine: Machine) -> str:
     """The hash that identifies the machine facts of a run in its results."""
     return hashlib.sha256(msgspec.json.encode(machine, order="deterministic")).hexdigest()
-
-
-def boot_id() -> str:
-    """The id of the boot from which CLOCK_MONOTONIC counts."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"
 
 
 def code() -> Code:

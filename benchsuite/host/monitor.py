@@ -19,7 +19,13 @@ STOP_LIMIT_S = 2.0
 
 @dataclass
 class _Watched:
-    """One GPU; only its own thread calls NVML for it. `asked_s` is when an unanswered call began, else None."""
+    """One GPU. Only its own thread calls NVML for it.
+
+    Attributes:
+        reasons: for each field without a value, the last reason for it.
+        asked_s: when a call began that is not answered yet, on CLOCK_MONOTONIC; None if there is none.
+        stuck: such a call has lasted so long that it is reported.
+    """
 
     gpu: Gpu
     series: Series[DeviceSample] = field(default_factory=Series)

@@ -66,7 +66,11 @@ _turns = Turns()
 
 @dataclass(frozen=True)
 class Absent:
-    """Why there is no answer; `lost` if the device is gone."""
+    """The reason why NVML gave no answer.
+
+    Attributes:
+        lost: the device is gone.
+    """
 
     reason: str
     lost: bool = False

@@ -27,6 +27,7 @@ class Series(Generic[S]):
         self._every, self._came = 1, 0
 
     def add(self, sample: S) -> None:
+        """Append a sample, unless it is one of those that are dropped."""
         with self._lock:
             if self._came % self._every == 0:
                 self._samples.append(sample)

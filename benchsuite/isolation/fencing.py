@@ -1,4 +1,4 @@
-"""A fenced share of the machine for each task: tried once a run, then dealt out wave by wave."""
+"""Give each task a fenced share of the machine. The fences are tried once a run, then dealt out wave by wave."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Fencing:
     def limit(self, share: records.Tenant) -> None:
         """Deal out no more than the share of an earlier task.
 
-        These are its very CPUs if all of them may be used here, else as many near its GPU, and no more memory.
+        Tasks get the same CPUs if all of them may be used here, else as many near the GPU, and no more memory.
         """
         if share.cpus and set(share.cpus) <= set(self.cpus):
             self.cpus = share.cpus
@@ -202,7 +202,7 @@ class Fencing:
         try:
             group = self.made.group(mine, memory_bytes)
         except OSError as error:
-            return self._unfenced(facts, f"the group could not be made: {error.filename}: {error.strerror}")
+            return self._unfenced(facts, f"the group could not be made: {made_groups.said(error)}")
         return self._entered(task, facts, group)
 
     def _prepared_tenant(self, task: Task, index: int, mine: tuple[int, ...], prepared: PreparedGroups) -> Tenant:

@@ -1,4 +1,4 @@
-"""Control groups made on the fly: where they can be made, proven by making one, and those that dead runs left.
+"""Control groups made on the fly: find out where they can be made, make them, and remove those of dead runs.
 
 They are called `benchsuite-<pid>-<start time>/tenant-<i>` and lie below this process's own group of each hierarchy, so
 that the limits on that group also hold for them. Cgroup v2 allows no limits below a group that holds processes, except
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchsuite.host import cgroupfs
+from benchsuite.host import kernel_files
 from benchsuite.host.cgroups import KILL_LIMIT_S, UNIFIED, Cgroup, CgroupPlace, enable
 from benchsuite.isolation import enter
 
@@ -31,7 +31,7 @@ _runs, _numbers = itertools.count(), itertools.count()
 
 def _run_name() -> str:
     """A new name that contains this process's identity."""
-    name, number = f"benchsuite-{os.getpid()}-{cgroupfs.started_ticks(os.getpid())}", next(_runs)
+    name, number = f"benchsuite-{os.getpid()}-{kernel_files.started_ticks(os.getpid())}", next(_runs)
     return f"{name}-{number}" if number else name
 
 
@@ -88,7 +88,7 @@ class MadeGroups:
         except OSError as error:
             if not any(other.folder == place.folder for other in self.run.places.values()):
                 group.remove()
-            self.why_not[controller] = _said(error)
+            self.why_not[controller] = said(error)
             return
         self.run = Cgroup({**self.run.places, controller: place})
 
@@ -105,7 +105,7 @@ class MadeGroups:
                 if alone := entering_fails([place.folder / "cgroup.procs"]):
                     return controller, alone
         except OSError as error:
-            why = _said(error)
+            why = said(error)
         finally:
             end(probe)
         return next(iter(self.versions)), why
@@ -145,7 +145,8 @@ def _limit(group: Cgroup, cpus: Sequence[int], memory_bytes: int) -> None:
         group.set_memory(memory_bytes)
 
 
-def _said(error: OSError) -> str:
+def said(error: OSError) -> str:
+    """The error with its file, if it names one. Case stays: the error may hold a path."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
@@ -199,7 +200,11 @@ def _bases(own: Mapping[str, CgroupPlace]) -> tuple[dict[str, CgroupPlace], dict
 def unified_base(own: CgroupPlace, wanted: Collection[str]) -> tuple[CgroupPlace, dict[str, str]]:
     """The version 2 group below which most of the wanted controllers can be used, and why the others cannot.
 
-    It is this process's own group, or the one around it: a sibling is inside the same limits.
+    It is this process's own group or the one around it: in both cases the same limits hold.
+
+    Args:
+        own: this process's own group.
+        wanted: the controllers.
     """
     best: tuple[CgroupPlace, dict[str, str]] | None = None
     said: dict[str, list[str]] = {name: [] for name in wanted}
@@ -227,7 +232,7 @@ def sweep(own: Mapping[str, CgroupPlace]) -> tuple[str, ...]:
     for controller, place in own.items():
         if not place.exact:
             continue
-        # In version 2 they may also lie beside this process's group.
+        # In version 2 they may also be siblings of this process's group.
         for base in list(place.chain())[: place.version]:
             for folder in _stale(base):
                 places = found.setdefault(folder.name, {})
@@ -252,7 +257,7 @@ def others(own: Mapping[str, CgroupPlace]) -> list[int]:
         with contextlib.suppress(OSError):
             for folder in place.folder.iterdir() if place.exact else ():
                 match = _RUN.fullmatch(folder.name)
-                if match and cgroupfs.started_ticks(int(match[1])) == int(match[2]):
+                if match and kernel_files.started_ticks(int(match[1])) == int(match[2]):
                     found.add(int(match[1]))
     return sorted(found - {os.getpid()})
 
@@ -261,5 +266,5 @@ def _stale(base: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         for folder in sorted(base.iterdir()):
             match = _RUN.fullmatch(folder.name)
-            if match and folder.is_dir() and cgroupfs.started_ticks(int(match[1])) != int(match[2]):
+            if match and folder.is_dir() and kernel_files.started_ticks(int(match[1])) != int(match[2]):
                 yield folder

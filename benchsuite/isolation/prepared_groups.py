@@ -13,8 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchsuite.host.cgroupfs import render_cpus
+from benchsuite.errors import reason
 from benchsuite.host.cgroups import UNIFIED, Cgroup, CgroupPlace, cpus_of, limit_of
+from benchsuite.host.kernel_files import render_cpus
 from benchsuite.isolation.made_groups import WANTED, entering_fails
 
 NAME = "student"
@@ -45,7 +46,7 @@ class PreparedGroups:
         """Find the first `count` groups, compare them, and let a process enter each.
 
         Args:
-            own: the groups of this process. Prepared groups lie beside one of them, or beside a group around it.
+            own: the groups of this process. Prepared groups are siblings of one of them, or of a group around it.
             usable: the CPUs that may be used here.
             total_bytes: the memory that may be used here.
             count: how many tenants run side by side at most.
@@ -93,7 +94,7 @@ class PreparedGroups:
             except BlockingIOError:
                 return f"{NAME}{index} is in use by another run"
             except OSError as error:
-                return f"{folder}: {error.strerror}"
+                return f"{folder}: {reason(error)}"
         return None
 
     def _busy(self) -> str | None:
@@ -116,7 +117,11 @@ class PreparedGroups:
 
 
 def find(own: Mapping[str, CgroupPlace]) -> list[Cgroup]:
-    """The groups student0, student1, ... of all hierarchies that have them, up to the first that one of these lacks."""
+    """The groups student0, student1, ... in the hierarchies that have them, up to the first that is missing in one.
+
+    Args:
+        own: the groups of this process, by controller.
+    """
     rows: dict[str, list[CgroupPlace]] = {}
     for controller in (*WANTED, "pids", "freezer", UNIFIED):
         place = own.get(controller, own.get(UNIFIED))

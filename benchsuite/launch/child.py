@@ -1,4 +1,4 @@
-"""One task's worker as the parent sees it: started, supervised, its events read as it writes them."""
+"""The worker of a task: start it, supervise it, and read its events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from benchsuite.describe.tasks import RENDEZVOUS, Task, recorded_environ
-from benchsuite.errors import OutputError
+from benchsuite.errors import OutputError, reason
 from benchsuite.events import Assignment, control_file
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
@@ -31,8 +31,9 @@ class Child:
     """A running worker.
 
     Args:
+        run: what all waves of the run share.
         tenant: the share of the machine in which the worker runs; the caller closes it.
-        wave: what the means have provided. A task that is alone in its wave does not hold for others.
+        wave: what the means have provided. A task that is alone in its wave does not hold.
         probe_of: if given, the worker only tries whether its batch fits; the attempt is noted under this task.
 
     Attributes:
@@ -101,7 +102,7 @@ class Child:
             )
         except (OSError, ValueError) as error:
             self._close_control()
-            why = error.strerror if isinstance(error, OSError) else str(error)
+            why = reason(error) if isinstance(error, OSError) else str(error)
             raise OutputError(f"{file}: cannot start a task: {why}") from None
 
     @property
@@ -174,7 +175,7 @@ def _open_fifo(path: Path) -> int:
         os.mkfifo(path, 0o600)
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # to write alone would wait for the reader
     except OSError as error:
-        raise OutputError(f"{path}: cannot make a FIFO: {error.strerror}") from None
+        raise OutputError(f"{path}: cannot make a FIFO: {reason(error)}") from None
 
 
 def _own_path() -> list[str]:

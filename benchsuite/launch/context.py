@@ -56,7 +56,12 @@ class RunContext:
 
 @dataclass(frozen=True)
 class DataProvided:
-    """A data set that was found complete: `folder` is for the worker, `used` for the result."""
+    """A data set that was found complete.
+
+    Attributes:
+        folder: its record for the worker.
+        used: its record for the result.
+    """
 
     folder: DataFolder
     used: DataUsed

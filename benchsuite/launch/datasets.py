@@ -1,4 +1,4 @@
-"""A wave's data set: found complete before its tasks start, its files in the page cache as the job asks."""
+"""Find the data set of a wave before its tasks start, and empty or fill the page cache as the job asks."""
 
 from __future__ import annotations
 

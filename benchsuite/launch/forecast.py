@@ -1,4 +1,4 @@
-"""How long tasks will take: by the profile at first, by the waves of this run as soon as there are some."""
+"""Predict how long tasks take: from the profile at first, then from the waves of this run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ START_GUESS_S = 10.0
 
 @dataclass
 class Forecast:
-    """Predicts from what waves took; `seen_s` is the last wave's time of each job."""
+    """Predicts the time of tasks from the waves that have run.
+
+    Attributes:
+        seen_s: cell -> the time of its last wave.
+    """
 
     seen_s: dict[str, float] = field(default_factory=dict)
 
     def learn(self, job: str, wave_s: float) -> None:
-        """Note the time that a wave of this job took."""
+        """Note the time of a wave.
+
+        Args:
+            job: the cell of its tasks.
+        """
         self.seen_s[job] = wave_s
 
     def bounds_s(self, tasks: Sequence[Task]) -> tuple[float, float]:
-        """The least and the most time that these tasks take; a job with a count may end anywhere between its limits."""
+        """The least and the most time that these tasks take. A job with a count may end anywhere between its limits."""
         least = most = 0.0
         for wave in plan_of([task for task in tasks if task.skip is None]).waves:
             job = wave.tasks[0].job

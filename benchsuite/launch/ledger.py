@@ -9,9 +9,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from benchsuite.describe.tasks import Task
-from benchsuite.host.cgroupfs import started_ticks
-from benchsuite.host.machine import boot_id
+from benchsuite.errors import reason
+from benchsuite.host.kernel_files import started_ticks
 from benchsuite.launch.process import Tree
+from benchsuite.measurement import read_boot_id
 from benchsuite.records import Result
 from benchsuite.rundir import Attempt, RunDir, write_result
 
@@ -26,7 +27,7 @@ class Ledger:
     def __init__(self, rundir: RunDir, attempts: Mapping[str, int] | None = None) -> None:
         self.rundir = rundir
         self._attempts = attempts or {}
-        self._boot_id = boot_id()
+        self._boot_id = read_boot_id()
         self._parent = os.getpid(), started_ticks(os.getpid())
 
     def attempt(self, task: Task) -> int:
@@ -71,7 +72,7 @@ class Ledger:
             path = write_result(self.rundir.path, result, _now())
         except OSError as error:
             where = error.filename or self.rundir.path
-            problem = f"{where}: the result could not be written: {error.strerror or error}"
+            problem = f"{where}: the result could not be written: {reason(error)}"
         end = Attempt(
             event="end",
             task=result.task.id,
@@ -83,7 +84,7 @@ class Ledger:
         try:
             self.rundir.note_attempt(end)
         except OSError as error:
-            problem = f"{self.rundir.path / 'attempts.jsonl'}: could not be written: {error.strerror or error}"
+            problem = f"{self.rundir.path / 'attempts.jsonl'}: could not be written: {reason(error)}"
         return path, problem
 
 

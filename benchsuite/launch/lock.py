@@ -1,4 +1,4 @@
-"""One run in a folder at a time: a file lock that ends with its holder, and who the holder is."""
+"""Allow one run at a time in a folder, by a file lock that ends with its holder and names it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchsuite.errors import OutputError, ResultError
-from benchsuite.host.cgroupfs import started_ticks
-from benchsuite.host.machine import boot_id
+from benchsuite.errors import OutputError, ResultError, reason
+from benchsuite.host.kernel_files import started_ticks
+from benchsuite.measurement import read_boot_id
 from benchsuite.rundir import LOCK
 from benchsuite.schema import Record
 
@@ -31,7 +31,7 @@ class Holder(Record, frozen=True, kw_only=True):
 
     def process(self) -> psutil.Process | None:
         """The process, if it is alive, on this host and still the same one."""
-        if self.boot_id != boot_id() or self.ticks is None or started_ticks(self.pid) != self.ticks:
+        if self.boot_id != read_boot_id() or self.ticks is None or started_ticks(self.pid) != self.ticks:
             return None
         with contextlib.suppress(psutil.Error):
             return psutil.Process(self.pid)
@@ -48,7 +48,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise OutputError(f"{folder}: cannot be written: {reason(error)}") from None
     try:
         if not _take(fd, tries=5):
             who = _holder(fd)
@@ -57,7 +57,7 @@ def locked(folder: Path) -> Iterator[None]:
                 f"{folder}: a run is in progress here{name}; wait, or end it with 'benchsuite stop {folder}'"
             )
         pid = os.getpid()
-        me = Holder(host=socket.gethostname(), boot_id=boot_id(), pid=pid, ticks=started_ticks(pid))
+        me = Holder(host=socket.gethostname(), boot_id=read_boot_id(), pid=pid, ticks=started_ticks(pid))
         os.ftruncate(fd, 0)
         os.pwrite(fd, msgspec.json.encode(me), 0)
         yield
@@ -76,7 +76,7 @@ def holder(folder: Path) -> Holder | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ResultError(f"{folder}: its lock cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ResultError(f"{folder}: its lock cannot be read: {reason(error)}") from None
     try:
         return None if _take(fd, fcntl.LOCK_SH) else _holder(fd)
     finally:

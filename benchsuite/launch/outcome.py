@@ -1,4 +1,4 @@
-"""From a worker's exit and events to the status, error and result of its task."""
+"""Make the result of a task, with its status and error, from the exit and the events of its worker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ from benchsuite.telemetry import Telemetry
 
 @dataclass(frozen=True)
 class Setting:
-    """What all results of a run share; `queued_s` is when the run began, on CLOCK_MONOTONIC."""
+    """What all results of a run have in common.
+
+    Attributes:
+        facts_sha256: the hash of the machine's record.
+        queued_s: when the run began, on CLOCK_MONOTONIC.
+    """
 
     machine: Machine
     facts_sha256: str
@@ -215,27 +220,27 @@ def _made(task: Task, seen: TaskEvents) -> DataUsed | None:
 
 def _streams(seen: TaskEvents, clock: Clock) -> tuple[Stream, ...]:
     """A stream for each process that became ready."""
-    return tuple(_stream(told, told.ready, rank, clock) for rank, told in enumerate(seen.ranks) if told.ready)
+    return tuple(_stream(events, events.ready, rank, clock) for rank, events in enumerate(seen.ranks) if events.ready)
 
 
-def _stream(told: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Stream:
+def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Stream:
     notes = ready.notes
-    if told.damaged:
-        notes = (*notes, f"{told.damaged} damaged lines in the event file were passed over")
-    held = [s.slice for s in told.slices if s.slice.phase == "hold"]
-    measured = [s for s in told.slices if s.slice.phase == "measure"]
+    if events.damaged:
+        notes = (*notes, f"{events.damaged} damaged lines in the event file were skipped")
+    held = [s.slice for s in events.slices if s.slice.phase == "hold"]
+    measured = [s for s in events.slices if s.slice.phase == "measure"]
     return Stream(
         clock=ready.clock or clock,
         device=ready.device,
         rank=rank,
         unit=ready.unit,
-        origin_s=told.slices[0].origin_s if told.slices else ready.at_s,
+        origin_s=events.slices[0].origin_s if events.slices else ready.at_s,
         slices=(*(s.slice for s in measured), *_joined(held)),
         losses=tuple(s.loss for s in measured),
         warm_up=ready.warm_up,
-        stopped_by=told.end.stopped_by if told.end else None,
-        peak_memory=told.end.peak_memory if told.end else None,
-        compiled=told.end.compiled if told.end else None,
+        stopped_by=events.end.stopped_by if events.end else None,
+        peak_memory=events.end.peak_memory if events.end else None,
+        compiled=events.end.compiled if events.end else None,
         precision=ready.precision,
         notes=notes,
     )

@@ -1,4 +1,4 @@
-"""One process tree: a session of its own, output to files, ended whole. Only processes of the tree are signalled."""
+"""Start a process tree in a session of its own, with output to files, and end all of it and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from benchsuite.host.cgroupfs import started_ticks
+from benchsuite.host.kernel_files import started_ticks
 
 # Every process of a tree inherits this variable. It identifies even one that left its session and its parent.
 MARK = "BENCHSUITE_TREE"
@@ -72,7 +72,11 @@ class Tree:
         _signal(self.members(), signal.SIGTERM)
 
     def kill(self, limit_s: float = KILL_LIMIT_S) -> None:
-        """SIGKILL until nothing is left of the tree. Bounded, since a process stuck in the kernel does not end."""
+        """SIGKILL until nothing is left of the tree.
+
+        Args:
+            limit_s: the time after which to give up, since a process that is stuck in the kernel does not end.
+        """
         deadline = time.monotonic() + limit_s
         while (left := self.members()) and time.monotonic() < deadline:
             _signal(left, signal.SIGKILL)

@@ -39,8 +39,8 @@ class Progress:
     Args:
         verdict: judges an ok result.
         keep: called with each result.
-        settled: the statuses of tasks, by id, that an earlier invocation of the run settled: a new attempt at them
-            does not count.
+        settled: task id -> status, for the tasks that an earlier invocation of the run finished. A new attempt at
+            such a task does not count.
 
     Attributes:
         counts: the number of tasks of each status.

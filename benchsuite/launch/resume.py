@@ -15,12 +15,12 @@ import psutil
 
 from benchsuite.describe.changes import changes
 from benchsuite.describe.tasks import Job, Plan, Task
-from benchsuite.errors import OutputError, ProfileError, UsageError
-from benchsuite.host.cgroupfs import started_ticks
-from benchsuite.host.machine import boot_id
+from benchsuite.errors import OutputError, ProfileError, UsageError, reason
+from benchsuite.host.kernel_files import started_ticks
 from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
 from benchsuite.launch.worker_events import EventFiles
+from benchsuite.measurement import read_boot_id
 from benchsuite.records import Machine, Result, Run
 from benchsuite.rundir import Attempt, RunDir, results, write_result
 from benchsuite.schema import to_json
@@ -49,6 +49,7 @@ def left_of(rundir: RunDir, now: Plan, machine: Machine) -> Left:
 
     Args:
         now: the plan that the present command makes.
+        machine: this machine.
 
     Raises:
         ResultError: run.json or plan.json is missing or damaged.
@@ -91,7 +92,9 @@ def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan
         raise ProfileError(f"{at}: the run was started with another profile or other changes: {'; '.join(changed)}")
     if (run.machine.host, run.machine.cpu) != (machine.host, machine.cpu):
         there = f"{run.machine.host} ({run.machine.cpu})"
-        raise UsageError(f"{at}: the run was started on another machine, {there}; go on there, or start anew here")
+        raise UsageError(
+            f"{at}: the run was started on another machine, {there}; continue there, or start a new run here"
+        )
     if now.repeats < before.repeats:
         raise UsageError(f"{at}: --repeat {now.repeats}: the run has {before.repeats} repeats already; give no fewer")
     places = [(t.id, tuple(g.uuid for g in t.gpus)) for t in before.tasks]
@@ -102,7 +105,7 @@ def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan
 
 
 def changes_since(run: Run, machine: Machine, code: object) -> list[str]:
-    """The software and code that changed since the run was started, a line each: a reader of the score should know."""
+    """The software and code that changed since the run was started, a line each. Such a change can affect the score."""
     found = []
     if run.code != code:
         found.append("benchsuite itself has changed")
@@ -118,7 +121,7 @@ def changes_since(run: Run, machine: Machine, code: object) -> list[str]:
 
 
 def _jobs(plan: Plan) -> dict[str, Job]:
-    """Cell -> job."""
+    """The job of each cell, by the cell's name."""
     return {task.cell: task.job for task in plan.tasks}
 
 
@@ -146,6 +149,10 @@ def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
 
     The end is that of the result that was written, else an interrupted result made of the events.
 
+    Args:
+        left: what is left of the run.
+        command: the present command line.
+
     Returns:
         What was done, a line each.
 
@@ -161,7 +168,7 @@ def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
         replace(rundir.path / "run.json", to_json(resumed, indent=2))
         return tuple(_mend(rundir, left.plan, run))
     except OSError as error:
-        raise OutputError(f"{rundir.path}: cannot be written: {error.strerror or error}") from None
+        raise OutputError(f"{rundir.path}: cannot be written: {reason(error)}") from None
 
 
 def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:
@@ -194,7 +201,7 @@ def _end_leftovers(start: Attempt) -> list[str]:
     Nothing is killed if the run is alive: the folder may be a copy of one in progress.
     """
     parent_lives = start.parent_pid and started_ticks(start.parent_pid) == start.parent_ticks
-    if start.boot_id != boot_id() or not start.mark or parent_lives:
+    if start.boot_id != read_boot_id() or not start.mark or parent_lives:
         return []
     swept = []
     for process in psutil.process_iter():

@@ -13,7 +13,7 @@ from typing import cast
 
 from benchsuite.describe.plan import plan_of
 from benchsuite.describe.tasks import ProfileUsed, Task
-from benchsuite.errors import Interrupted, OutputError
+from benchsuite.errors import Interrupted, OutputError, reason
 from benchsuite.files import look
 from benchsuite.isolation.fencing import Isolation
 from benchsuite.launch.progress import Progress, Verdict
@@ -33,7 +33,10 @@ def run_single(
     folder: Path | None = None,
     like: Result | None = None,
 ) -> tuple[Result, int]:
-    """Run one task. Its result, and the exit status of the command.
+    """Run one task.
+
+    Returns:
+        The result, and the exit status of the command.
 
     Args:
         verdict: see `Progress`.
@@ -75,7 +78,7 @@ def check_file(path: Path) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp"):
             pass
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise OutputError(f"{path}: cannot be written: {reason(error)}") from None
 
 
 def keep(result: Result, path: Path) -> Path:
@@ -90,4 +93,4 @@ def keep(result: Result, path: Path) -> Path:
             return path
         return write_result(path, result, datetime.now(timezone.utc))
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise OutputError(f"{path}: cannot be written: {reason(error)}") from None

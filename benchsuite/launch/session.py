@@ -12,7 +12,7 @@ from typing import Protocol
 
 from benchsuite import manifest
 from benchsuite.describe.tasks import Plan, ProfileUsed, Task
-from benchsuite.errors import OutputError, UsageError
+from benchsuite.errors import OutputError, UsageError, reason
 from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
@@ -24,7 +24,7 @@ from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.resume import Left, changes_since, left_of, mend
-from benchsuite.launch.waves import Means, Observer, Runner
+from benchsuite.launch.waves import Observer, RunMeans, Runner
 from benchsuite.records import Machine, Run, Tenant
 from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
 
@@ -78,7 +78,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
             interrupt.check()
             rundir = RunDir.create(out, run, plan)
             with observer:
-                _tell(observer, means, how, plan.tasks)
+                _report(observer, means, how, plan.tasks)
                 with _sealed(rundir, observer):
                     Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.waves)
     return rundir
@@ -98,7 +98,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
     """
     setting = _setting(how.machine)
     if look(out) != "folder":
-        raise UsageError(f"{out}: no such folder to go on with; start it without --resume")
+        raise UsageError(f"{out}: no such folder; to start a new run, leave out --resume")
     with Interrupt() as interrupt, locked(out):
         rundir = RunDir(out)
         left = left_of(rundir, plan, how.machine)
@@ -111,7 +111,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
             with observer(left) as watching:
                 for line in (*unsealed, *swept, *(f"since the run was started: {line}" for line in changed)):
                     watching.say(line)
-                _tell(watching, means, how, left.remaining.tasks)
+                _report(watching, means, how, left.remaining.tasks)
                 ledger = Ledger(rundir, left.attempts)
                 with _sealed(rundir, watching):
                     Runner(ledger, means, how.environ, watching, interrupt).run(left.remaining.waves)
@@ -127,7 +127,7 @@ def _sealed(rundir: RunDir, observer: Observer) -> Iterator[None]:
         try:
             manifest.seal(rundir.path)
         except OSError as error:
-            observer.say(f"{manifest.NAME} could not be written: {error.strerror or error}")
+            observer.say(f"{manifest.NAME} could not be written: {reason(error)}")
 
 
 def _unseal(out: Path) -> Iterator[str]:
@@ -139,11 +139,11 @@ def _unseal(out: Path) -> Iterator[str]:
     try:
         yield from manifest.unseal(out).words()
     except OSError as error:
-        raise OutputError(f"{out}: cannot be written: {error.strerror or error}") from None
+        raise OutputError(f"{out}: cannot be written: {reason(error)}") from None
 
 
 @contextmanager
-def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[Means]:
+def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
     """Fences and monitor for the tasks of a plan, released at the end."""
     largest = max((sum(task.skip is None for task in wave.tasks) for wave in plan.waves), default=1) or 1
     fencing = Fencing.choose(how.isolation, require=how.require_isolation, largest=largest)
@@ -152,13 +152,13 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[Means]:
             fencing.limit(how.share)
         gpus = {gpu.uuid: gpu for task in plan.tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
-            yield Means(setting, fencing, monitor)
+            yield RunMeans(setting, fencing, monitor)
     finally:
         fencing.close()
 
 
-def _tell(observer: Observer, means: Means, how: Invocation, tasks: Sequence[Task]) -> None:
-    """Show what was ended of dead runs, which data sets are missing, and which fence or counter is missing here."""
+def _report(observer: Observer, means: RunMeans, how: Invocation, tasks: Sequence[Task]) -> None:
+    """Show the leftovers of dead runs, the data sets that are missing, and the fences and counters that are missing."""
     lines = [*means.fencing.swept, *not_ready(tasks)]
     found = means.fencing.describe()
     if how.isolation in ("auto", "cgroup") and (not found.cpu.startswith("cpuset") or found.memory == "none"):
@@ -176,7 +176,10 @@ def _setting(machine: Machine) -> Setting:
 
 
 def data_root(given: str | None, environ: Mapping[str, str]) -> str | None:
-    """The folder of the data sets: as given, else `$BENCHSUITE_DATA`, else `data` if it exists, else None.
+    """The folder of the data sets: `given`, else `$BENCHSUITE_DATA`, else `data` if it exists, else None.
+
+    Args:
+        given: the value of the option -d.
 
     Raises:
         UsageError: the folder that was asked for does not exist.

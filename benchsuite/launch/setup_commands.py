@@ -1,4 +1,4 @@
-"""The commands that a profile runs before a job: one after the other, bounded in time, their trees ended whole."""
+"""Run the set-up commands of a job, one after the other, within a limit of time; none of their processes is left."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import msgspec
 
 from benchsuite.describe.tasks import Task
+from benchsuite.errors import reason
 from benchsuite.isolation import enter
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
@@ -60,7 +61,7 @@ def _command(
         run.ledger.began("prepare", task, tree)
     except OSError as error:
         tree.kill()
-        return f": its start could not be noted: {error.strerror or error}", None
+        return f": its start could not be noted: {reason(error)}", None
     exit = supervise(tree, why_end)
     if exit.ended != "exited":
         return f" did not end within {task.job.timeout_s:g} s", process.last_lines(log)

@@ -10,6 +10,7 @@ from functools import partial
 
 import psutil
 
+from benchsuite.errors import reason
 from benchsuite.host.cpus import usable_cpus
 from benchsuite.host.digest import summarise, summarise_tenant
 from benchsuite.host.monitor import Monitor
@@ -70,7 +71,7 @@ def summary(monitor: Monitor, child: Child, rundir: RunDir) -> Telemetry:
     try:
         write_series(rundir.path / series, raw, monitor.tenant_series(name, began_s, now_s), reasons)
     except OSError as error:
-        notes.append(f"the samples could not be kept: {error.strerror or error}")
+        notes.append(f"the samples could not be kept: {reason(error)}")
         series = ""
     monitor.forget(name)
     return Telemetry(

@@ -1,4 +1,4 @@
-"""Run the planned tasks wave by wave: start together, begin together, and leave exactly one result each."""
+"""Run the planned tasks wave by wave. The tasks of a wave begin to measure together, and each gets one result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchsuite.describe.tasks import Task, Wave
-from benchsuite.errors import BenchError
+from benchsuite.errors import BenchError, reason
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.launch import orphans
@@ -48,8 +48,8 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True)
-class Means:
-    """What a run has for all its waves: the facts around it, the fences, and the monitor."""
+class RunMeans:
+    """What all waves of a run share: the facts around the run, the fences, and the monitor."""
 
     setting: Setting
     fencing: Fencing
@@ -66,7 +66,7 @@ class Runner:
     """
 
     def __init__(
-        self, ledger: Ledger, means: Means, environ: Mapping[str, str], observer: Observer, interrupt: Interrupt
+        self, ledger: Ledger, means: RunMeans, environ: Mapping[str, str], observer: Observer, interrupt: Interrupt
     ) -> None:
         self._setting, self._observer, self._interrupt = means.setting, observer, interrupt
         self._context = RunContext(ledger, environ, means.fencing, means.monitor, observer.say, interrupt.asked)
@@ -115,14 +115,14 @@ class Runner:
                 self._not_started(task, "failed", Failure(kind="start", message=str(error)))
                 continue
             except OSError as error:
-                message = f"its start could not be noted: {error.strerror or error}"
+                message = f"its start could not be noted: {reason(error)}"
                 self._not_started(task, "failed", Failure(kind="start", message=message))
                 continue
             follow(self._context.monitor, child)
             yield child
 
     def _watch(self, children: Sequence[Child]) -> None:
-        """Until all are gone: say go and stop at the right times, end late tasks, write each result as it comes."""
+        """Until all workers have ended: say go and stop at the right times, end late tasks, and write the results."""
         running = list(children)
         while running:
             for child in list(running):
@@ -149,7 +149,7 @@ class Runner:
 
 
 def _say(running: Sequence[Child]) -> None:
-    """Say go once all that run are ready or the wait is over its limit; say stop once all have measured."""
+    """Say go once all workers are ready, or the limit of the wait is over. Say stop once all have measured."""
     waiting = [c for c in running if c.seen.ready and c.go_s is None]
     if waiting:
         others_ready = all(c.seen.ready for c in running)

@@ -15,7 +15,12 @@ from benchsuite.events import End, Event, EventReader, Raised, Ready, SliceClose
 
 @dataclass
 class ProcessEvents:
-    """What one process has reported so far; `damaged` counts the lines that could not be read."""
+    """What one process has reported so far.
+
+    Attributes:
+        damaged: the number of lines that could not be read.
+        measured_all: a slice has met the stop rule.
+    """
 
     ready: Ready | None = None
     slices: list[SliceClosed] = field(default_factory=list)
@@ -102,7 +107,7 @@ class EventFiles:
     """The growing event files of a task: that of its one worker, or those of its ranks and their launcher.
 
     Args:
-        events: the file of the worker or the launcher; those of the ranks lie beside it.
+        events: the event file of the worker or the launcher. Those of the ranks are in the same folder.
     """
 
     def __init__(self, events: Path, ranks: int) -> None:

@@ -1,1 +1,1 @@
-"""Inside the child: one task, from its file to its last event."""
+"""The worker process: it trains one task, from reading the task's file to writing the last event."""

@@ -1,4 +1,4 @@
-"""The child, top to bottom: read the task, build the model, warm up, measure, tell the parent. Started by `launch`."""
+"""The worker: read the task, build the model, warm up, measure, and report to the parent. `launch` starts it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ from benchsuite.worker.ways import make_step
 
 
 def main(task_file: str) -> int:
-    """Run one assignment; 0 if it came to its end, else 1 with the reason told as an event."""
+    """Run one assignment.
+
+    Returns:
+        The exit status: 0, or 1 after a failure, which is written as an event.
+    """
     die_with_parent()
     assignment = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment)
     grouped = assignment.task.ranks > 1
@@ -44,7 +48,7 @@ def main(task_file: str) -> int:
     events = EventWriter(rank_file(assignment.events, rank) if grouped else assignment.events)
     try:
         _run(assignment, events, rank)
-    except Exception as error:  # the one place where whatever a model raises becomes a result
+    except Exception as error:  # the one place where any error of a model becomes a result
         oom = no_device_memory(error)
         kind = "model" if isinstance(error, BenchError) else type(error).__name__
         text = "".join(traceback.format_exception(error))
@@ -75,7 +79,7 @@ def _exit(status: int) -> None:
 
 
 def _clean(text: str) -> str:
-    """Text that UTF-8 can hold: halves of characters are replaced."""
+    """The text with lone surrogates replaced, which UTF-8 cannot hold."""
     return text.encode("utf-8", errors="replace").decode()
 
 
@@ -113,10 +117,10 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         return
     control.wait_for_go()
     if ranks:
-        ranks.barrier()  # only rank 0 reads the pipe: the others wait here until it has read "go"
+        ranks.barrier()  # only rank 0 reads "go"; the others wait for it here
     measuring = Measuring(task, device, step, events, control, ranks)
     stopped_by = measuring.run(batches, assignment.hold_limit_s)
-    peak_memory = device.peak_memory()  # before the checks, which need memory of their own
+    peak_memory = device.peak_memory()  # before the checks, which use memory of their own
     step.check()
     if ranks:
         ranks.leave()
@@ -132,18 +136,21 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
 
 
 def _control_fd(assignment: Assignment, rank: int) -> int | None:
-    """Where the parent speaks: an inherited pipe, or a FIFO that only rank 0 of a group opens."""
+    """The file descriptor for the parent's words: an inherited pipe or, for rank 0 of a group, a FIFO."""
     if assignment.control_file is None:
         return assignment.control_fd
     if rank:
         return None
-    fd = os.open(assignment.control_file, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a parent that is gone
+    fd = os.open(assignment.control_file, os.O_RDONLY | os.O_NONBLOCK)  # returns even if the parent has ended
     os.set_blocking(fd, True)
     return fd
 
 
 class Measuring:
-    """The timed part, then hold: training goes on, excluded, so that no neighbour is measured beside an idle one."""
+    """The measured part, then hold.
+
+    During hold a task trains on, unmeasured, so that its neighbours are measured under full load.
+    """
 
     def __init__(
         self,
@@ -165,7 +172,17 @@ class Measuring:
         self.last_loss: float | None = None
 
     def run(self, batches: Iterator[Any], hold_limit_s: float) -> StoppedBy:
-        """Why the measured part stopped; slices are told to the parent as they close."""
+        """Train and report each slice to the parent as it closes.
+
+        Args:
+            hold_limit_s: the longest time to hold; 0 for a task without neighbours.
+
+        Returns:
+            The rule that ended the measured part.
+
+        Raises:
+            ModelError: the data of this rank ended before those of the others.
+        """
         job = self.job
         self.device.reset_peaks()
         self.origin_ns = time.monotonic_ns()
@@ -207,19 +224,19 @@ class Measuring:
 
 
 class Control:
-    """The parent's pipe. Its end means that the parent is gone: so is the reason to go on."""
+    """Reads "go" and "stop" from the parent. The worker exits if the parent has closed the pipe."""
 
     def __init__(self, fd: int | None) -> None:
         self.fd = fd
         self._heard = b""
 
     def wait_for_go(self) -> None:
-        """Block until the parent says go; at once where there is no parent."""
+        """Block until the parent says "go"; return at once if there is no parent."""
         while self.fd is not None and b"go\n" not in self._heard:
             self._listen()
 
     def stop_said(self) -> bool:
-        """Has the parent said stop? Costs one look at the pipe."""
+        """Has the parent said "stop"? Never blocks."""
         if self.fd is None:
             return False
         while select.select([self.fd], [], [], 0)[0]:

@@ -1,4 +1,4 @@
-"""From a task to its workload: the model's module, its parameters, the same weights on each rank."""
+"""Build a task's workload: import the model's module and make the model, with the same weights on each rank."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ HOME = str(Path(__file__).parents[2])
 
 
 def module_of(task: Task) -> ModuleType:
-    """The model's module. Only a user's own entry sees the current folder, whose names may shadow packages."""
+    """Import the model's module.
+
+    The current folder is on `sys.path` only for a user's own entry, since a file there may shadow a package.
+    """
     here = str(Path.cwd())
     asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [p for p in sys.path if p and (p != here or p in asked)]
-    if HOME not in sys.path:  # the current folder is where benchsuite lies; processes that a model spawns need it, too
+    if HOME not in sys.path:  # benchsuite is in the current folder; processes that a model spawns need it as well
         sys.path.append(HOME)
     if task.job.model is not None:
         if task.job.data is not None and task.job.params.get("workers"):
@@ -36,23 +39,27 @@ def module_of(task: Task) -> ModuleType:
 
 
 def _begin_serving() -> None:
-    """Start the process that will fork those which read images, so that it imports torch while this one does too."""
+    """Start the server that forks the image readers early: it imports torch while this process does so, too."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(["benchsuite.models.readers.images"])
     forkserver.ensure_running()
 
 
 def seed_of(task: Task) -> int:
-    """The seed that a job gives, else 0."""
+    """The seed among the model's parameters; 0 if there is none."""
     seed = task.job.params.get("seed", 0)
     return seed if isinstance(seed, int) else 0
 
 
 def build(module: ModuleType, task: Task, rank: int) -> Workload:
-    """The model, the same on each rank; what is drawn later, as by dropout, is not."""
+    """Make the model. Its weights are the same on each rank; random numbers drawn later (dropout) differ.
+
+    Raises:
+        ModelError: the function returned no workload, or the workload has no unit.
+    """
     function = (task.job.entry or ":build").partition(":")[2]
     params = msgspec.convert(task.job.params, module.Params)
     random.seed(seed_of(task))
-    if "torch" in sys.modules:  # a model that does without torch is not made to pay for it
+    if "torch" in sys.modules:  # a model without torch does not pay for importing it
         sys.modules["torch"].manual_seed(seed_of(task))
     workload = getattr(module, function)(params)
     if not isinstance(workload, Workload):

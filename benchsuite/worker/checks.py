@@ -1,4 +1,4 @@
-"""Did it compute in the precision that was asked for, and did it learn? Checked outside the timed part."""
+"""Checks outside the timed part: the precision is the one asked for, and the model has learnt."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ELEVEN_BITS_AT_MOST = 1.2e-3
 
 
 def check_precision(precision: Precision, device: str, *, steps_itself: bool = False) -> PrecisionCheck:
-    """One matrix product and one convolution beside fp64, in the precision that the steps will run in.
+    """Compare a matrix product and a convolution, in the precision of the steps, with fp64.
 
     Args:
-        steps_itself: the model's own step knows nothing of mixed precision.
+        steps_itself: the model has a step of its own, which ignores mixed precision.
 
     Raises:
-        ModelError: fp32 was asked for and the error is that of TF32 or less precise.
+        ModelError: fp32 was asked for, and the error is as large as that of TF32.
     """
     import torch
     import torch.nn.functional as F
@@ -63,7 +63,7 @@ def _name(error: float) -> str:
 
 
 class Learning:
-    """What the trained modules' parameters were, to tell at the end whether they have changed."""
+    """Remembers the parameters of the trained modules, so that `check` can compare them after training."""
 
     def __init__(self, workload: Workload) -> None:
         names = {update.trains for update in workload.updates} or set(workload.modules)
@@ -71,14 +71,14 @@ class Learning:
         self._before = self._norms()
 
     def _norms(self) -> dict[str, list[float]]:
-        """The norm of each trainable parameter, in fp64 so that a small step shows."""
+        """The norm of each trainable parameter, in fp64 so that a small change shows."""
         return {
             name: [float(p.detach().double().norm()) for p in module.parameters() if p.requires_grad]
             for name, module in self._modules.items()
         }
 
     def check(self) -> None:
-        """Raises ModelError: a module that is to be trained has not changed at all."""
+        """Raises ModelError: no parameter of a trained module has changed."""
         for name, now in self._norms().items():
             if now and now == self._before[name]:
                 raise ModelError(f"no parameter of '{name}' has changed: nothing was learnt")

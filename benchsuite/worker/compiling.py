@@ -1,4 +1,4 @@
-"""torch.compile: the loss with the modules that it calls, as one."""
+"""torch.compile: a loss is compiled together with the modules that it calls."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ GRAPHED: frozenset[Compile] = frozenset({"reduce-overhead", "max-autotune"})
 
 
 def settings(training: Training) -> dict[str, str]:
-    """Arguments of torch.compile."""
+    """The keyword arguments of torch.compile for a training."""
     return {"backend": training.compile} if training.compile == "aot_eager" else {"mode": training.compile}
 
 
 def compiled(loss: Loss, nets: Nets, training: Training) -> Callable[[Batch, Carry], tuple[Tensor, Carry]]:
-    """An update's loss as a function of batch and carry, which calls `nets`; compiled as one with them."""
+    """An update's loss as a function of batch and carry, compiled together with `nets` if the training asks for it."""
     if training.compile != "none":
         import torch
 
@@ -32,21 +32,22 @@ def compiled(loss: Loss, nets: Nets, training: Training) -> Callable[[Batch, Car
 
 
 def graphed(training: Training, device: str) -> bool:
-    """Whether the outputs of compiled code lie in memory that a CUDA graph writes again in the next step."""
+    """Are the outputs of compiled code in memory that a CUDA graph overwrites in the next step?"""
     return training.compile in GRAPHED and device_type(device) == "cuda"
 
 
 def begin_graphed() -> None:
-    """Mark the begin of a step, from which on CUDA graphs may write to the outputs of the last one."""
+    """Mark the begin of a step: from here on CUDA graphs may overwrite the outputs of the last step."""
     import torch
 
     torch.compiler.cudagraph_mark_step_begin()
 
 
 def read_compiled() -> Compiled:
-    """What Dynamo has made in this process so far; a break in a module counts again in each function that calls it.
+    """The graphs and graph breaks that Dynamo has counted in this process so far.
 
-    Its counters are no public interface, so see `test_step`.
+    A break in a module counts once for each function that calls the module. The counters are private to torch:
+    `test_step` notices if they change.
     """
     from torch._dynamo.utils import counters
 
@@ -54,5 +55,5 @@ def read_compiled() -> Compiled:
 
 
 def compiled_in(training: Training, losses: list[Any]) -> Compiled | None:
-    """`read_compiled` where something was to be compiled; None for a model without losses."""
+    """`read_compiled` if the training compiles; None otherwise, and for a model without losses."""
     return read_compiled() if training.compile != "none" and losses else None

@@ -1,4 +1,4 @@
-"""What a worker trains on: how to wait for it, what it is, and how much memory was used at most."""
+"""The device on which a worker trains: how to wait for it, its software, and the peak of its memory."""
 
 from __future__ import annotations
 
@@ -12,23 +12,29 @@ from benchsuite.measurement import PeakMemory
 
 
 class Device(Protocol):
-    """`name` is torch's ("cpu", "cuda:0"); `sync` waits for all work given to the device so far."""
+    """A device.
+
+    Attributes:
+        name: torch's name, "cpu" or "cuda:0".
+    """
 
     name: str
 
-    def sync(self) -> None: ...
+    def sync(self) -> None:
+        """Wait for all work that was given to the device so far."""
 
     def software(self) -> dict[str, str]:
-        """Versions that decide a speed, as this process sees them, and the GPU's model."""
+        """The versions that affect speed, as this process sees them, and the name of the GPU."""
 
     def reset_peaks(self) -> None:
-        """Device memory peaks count from here; the host's cannot be reset."""
+        """Restart the peaks of device memory. The host's peak cannot be restarted."""
 
-    def peak_memory(self) -> PeakMemory: ...
+    def peak_memory(self) -> PeakMemory:
+        """The peaks of the device's and the host's memory."""
 
 
 class Cpu:
-    """Its work is done when a step returns. Imports no torch, so that programs without it start at once."""
+    """The CPU. Work is done when a step returns. Models without torch start fast, since this imports no torch."""
 
     name = "cpu"
 
@@ -47,10 +53,13 @@ class Cpu:
 
 
 class Cuda:
-    """One of the GPUs that this process may see: the first, or that of its rank.
+    """One of the GPUs that this process may use.
+
+    Args:
+        index: place among them, from 0; the local rank.
 
     Raises:
-        UsageError: torch sees none, or fewer.
+        UsageError: torch sees no GPU, or none with this index.
     """
 
     def __init__(self, index: int = 0) -> None:
@@ -92,14 +101,15 @@ class Cuda:
 
 
 def open_device(kind: Literal["cpu", "cuda"], index: int = 0) -> Device:
+    """The CPU, or the GPU with this index; see `Cuda`."""
     return Cuda(index) if kind == "cuda" else Cpu()
 
 
 def host_peak_bytes() -> int:
-    """The largest resident set of this process since it began its program.
+    """The largest resident set of this process since `exec`.
 
-    From VmHWM of proc(5): `ru_maxrss` of getrusage(2) survives exec, so a small child of a large parent would report
-    its parent's. Only where /proc does not say is it used.
+    Source: VmHWM of proc(5). `ru_maxrss` of getrusage(2) survives `exec`, so that a child reports the peak of a larger
+    parent; it is used only if /proc has no VmHWM.
     """
     try:
         status = Path("/proc/self/status").read_text()

@@ -1,4 +1,4 @@
-"""Batches on their way to the device: as a step asks for each, or one ahead of it on a CUDA stream of their own."""
+"""Copy batches to the device: when a step asks for one, or one ahead on a CUDA stream of its own."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ if TYPE_CHECKING:
 
 Feed: TypeAlias = Callable[[Iterator[Batch]], Iterator[Batch]]
 
-# A stream of its own costs the host some 20 microseconds a step, in which a GPU copies about this much over PCIe.
+# A second stream costs the host about 20 microseconds a step. In that time a GPU copies about this much over PCIe.
 LEAST_BYTES = 1 << 20
 END = object()
 
 
 class Copies(Protocol):
-    """`start(batch)` begins the copy of a batch and returns it as it will be; `wait()` has the step wait for it."""
+    """Copies of batches that run while the device computes."""
 
-    def start(self, batch: Batch) -> Batch: ...
+    def start(self, batch: Batch) -> Batch:
+        """Begin to copy a batch. The result holds the copied values once `wait` was called."""
 
-    def wait(self) -> None: ...
+    def wait(self) -> None:
+        """Let the next step wait for the copies started so far. The host does not wait."""
 
 
 def feed(training: Training, device: str) -> Feed:
-    """How a step's batches come to it: on the device, images in the layout of the weights."""
+    """The function that takes batches and gives them on the device, with images in the layout of the weights."""
     if device == "cpu" and not training.channels_last:
         return iter
     place = partial(on_tensors, _placed(device, training.channels_last))
@@ -39,7 +41,7 @@ def feed(training: Training, device: str) -> Feed:
 
 
 def _placed(device: str, channels_last: bool) -> Callable[[Tensor], Tensor]:
-    """A tensor of a batch on the device, copied on the stream that computes."""
+    """The function that copies a tensor to the device, on the stream that computes."""
 
     def moved(tensor: Tensor) -> Tensor:
         return tensor.to(device, non_blocking=True)
@@ -49,7 +51,7 @@ def _placed(device: str, channels_last: bool) -> Callable[[Tensor], Tensor]:
     import torch
 
     def laid_out(tensor: Tensor) -> Tensor:
-        there = moved(tensor)  # first, so that the device has the work of it
+        there = moved(tensor)  # first, so that the device changes the layout
         return there.contiguous(memory_format=torch.channels_last) if there.dim() == 4 else there
 
     return laid_out
@@ -58,10 +60,14 @@ def _placed(device: str, channels_last: bool) -> Callable[[Tensor], Tensor]:
 def prefetched(
     batches: Iterator[Batch], place: Callable[[Batch], Batch], copies_of: Callable[[], Copies]
 ) -> Iterator[Batch]:
-    """The same batches on the device: while a step computes with one, the next is copied.
+    """The batches on the device. While a step computes with one batch, the next is copied.
 
-    The batch that was taken ahead is the first that the next caller gets, so none is lost. Where the first batch holds
-    little in host memory, each is placed as it is asked for.
+    No batch is lost when a loop stops: the next caller gets the batch that was copied ahead. If the first batch holds
+    less than `LEAST_BYTES` in host memory, no batch is copied ahead.
+
+    Args:
+        place: copies one batch at once.
+        copies_of: makes the `Copies` for larger batches.
     """
     first = next(batches, END)
     if first is END:
@@ -83,7 +89,7 @@ def prefetched(
 
 
 def host_bytes(batch: Batch) -> int:
-    """Size of the tensors that lie in host memory."""
+    """The size of those tensors of a batch that are in host memory."""
     sizes: list[int] = []
 
     def note(tensor: Tensor) -> Tensor:
@@ -97,9 +103,9 @@ def host_bytes(batch: Batch) -> int:
 class StreamCopies:
     """Copies to a GPU on a CUDA stream of their own.
 
-    A batch's memory is taken from the stream that computes, and a copy starts once the work given to that stream so far
-    is done. So memory that a step gave back can be used without an event for each tensor, and no more than three
-    batches are ever on the device, however far the host runs ahead.
+    The memory of a copy belongs to the stream that computes. A copy starts once that stream has done all work given to
+    it so far. Freed memory can therefore be used again without an event for each tensor, and the device never holds
+    more than three batches, however far the host is ahead.
     """
 
     def __init__(self, device: str, channels_last: bool) -> None:
@@ -113,7 +119,7 @@ class StreamCopies:
         self._images: dict[str, Any] = {"memory_format": torch.channels_last} if channels_last else {}
 
     def start(self, batch: Batch) -> Batch:
-        """Let the copy stream copy a batch; pinned host memory is read while the host goes on."""
+        """Let the copy stream copy a batch. The host does not wait if the batch is in pinned memory."""
         pairs: list[tuple[Tensor, Tensor]] = []
 
         def target(tensor: Tensor) -> Tensor:
@@ -129,9 +135,8 @@ class StreamCopies:
         return there
 
     def _copy(self, to: Tensor, tensor: Tensor) -> None:
-        if (
-            to.stride() != tensor.stride()
-        ):  # the GPU changes the layout: a copy to another layout would do so on the CPU
+        if to.stride() != tensor.stride():
+            # A copy between layouts would be rearranged on the CPU, so the GPU gets the tensor first.
             tensor = tensor.to(self._device, non_blocking=True)
         to.copy_(tensor, non_blocking=True)
 

@@ -1,6 +1,7 @@
-"""Can each rank of a group fill a batch from its share of the data set? Asked in a process before the group starts.
+"""Check, in a process of its own before a group starts, that each rank can fill a batch from its share of the data.
 
-Reads an Assignment from standard input; prints the reason why not as a line of JSON, null where each can.
+It reads an Assignment from standard input. The last line that it prints is JSON: the reason why a rank cannot fill a
+batch, or null.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from benchsuite.worker.parent_death import die_with_parent
 
 
 def problem(assignment: Assignment) -> str | None:
-    """Why the last rank, whose share is never the largest, cannot make its first batch."""
+    """Why the last rank cannot make its first batch; None if it can. No rank has a smaller share than the last."""
     task = assignment.task
-    if "workers" in task.job.params:  # processes that read are not worth starting for one batch
+    if "workers" in task.job.params:  # one batch is not worth starting reader processes
         params = {**task.job.params, "workers": 0}
         task = msgspec.structs.replace(task, job=msgspec.structs.replace(task.job, params=params))
     workload = build(module_of(task), task, task.ranks - 1)

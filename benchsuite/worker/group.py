@@ -1,8 +1,8 @@
-"""The parent of a group's ranks inside its task: torch's elastic launcher starts them and ends them together.
+"""The launcher of a group: torch's elastic launcher starts all ranks and ends them together.
 
     python -m benchsuite.worker.group TASK_JSON
 
-Each rank is `benchsuite.worker` with the same file; what it is among them is in its environment.
+Each rank is `benchsuite.worker` with the same file. The launcher puts the rank's number into its environment.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from benchsuite.errors import reason
 from benchsuite.events import PULSE_BYTES, Assignment, EventWriter, Raised, pulse_file
 from benchsuite.worker.parent_death import die_with_parent
 
@@ -28,7 +29,11 @@ RENDEZVOUS_S = 300
 
 
 def main(task_file: str) -> int:
-    """Run the ranks of one assignment; 0 if all came to their end, else 1 with the reason told as an event."""
+    """Run the ranks of one assignment.
+
+    Returns:
+        The exit status: 0 if all ranks exited with 0, or 1 after a failure, which is written as an event.
+    """
     die_with_parent()
     assignment = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment)
     events = EventWriter(assignment.events)
@@ -46,7 +51,11 @@ def main(task_file: str) -> int:
 
 
 def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | None:
-    """Why the group failed, as the kind and the message of an error; None if all ranks exited with 0."""
+    """Start the ranks and wait for them.
+
+    Returns:
+        The kind and the message of the error; None if all ranks exited with 0.
+    """
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -58,7 +67,7 @@ def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | N
             max_nodes=1,
             nproc_per_node=ranks,
             run_id=f"benchsuite-{os.getpid()}-{attempt}",
-            rdzv_backend="static",  # this process holds the store where the ranks meet, at exactly this port
+            rdzv_backend="static",  # this process serves the rendezvous, at exactly this port
             rdzv_endpoint=f"127.0.0.1:{port or _free_port()}",
             rdzv_configs={"rank": 0, "timeout": RENDEZVOUS_S},
             local_addr="127.0.0.1",
@@ -70,7 +79,7 @@ def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | N
         except ChildFailedError as error:
             return _failed(error, ranks)
         except (RuntimeError, OSError) as error:
-            # Between the choice of a port and its use another may take it.
+            # Another process may take the port between its choice and its use.
             if "address already in use" not in str(error).lower() and "EADDRINUSE" not in str(error):
                 return "rendezvous", f"the ranks could not meet: {str(error).strip().splitlines()[0]}"
             if port or attempt == TRIES:
@@ -82,7 +91,7 @@ def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | N
 
 
 def _free_port() -> int:
-    """One that the system gives."""
+    """A TCP port that the system chooses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -90,27 +99,32 @@ def _free_port() -> int:
 
 
 def _port_in_use(port: int) -> tuple[str, str] | None:
-    """Of a port that the profile gives: torch would join a stranger who listens there, and wait for minutes."""
+    """The error if the port of the profile is in use; None if it is free.
+
+    torch would connect to whatever listens there and wait for minutes.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            message = f"the ranks could not meet: port {port} (parallel.port) cannot be had: {reason}"
+            message = f"the ranks could not meet: port {port} (parallel.port) cannot be used: {reason(error)}"
             return "rendezvous", f"{message}; give another, or leave it out"
     return None
 
 
 def _failed(error: ChildFailedError, ranks: int) -> tuple[str, str]:
-    """Who failed first. One that was killed comes before those that failed for want of it."""
+    """The kind and the message of the error of the rank that failed first.
+
+    The other ranks fail because they lost it: a rank that was killed is named before a rank that exited.
+    """
     codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
     killed = {rank: -code for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
     if killed:
         rank, signum = min(killed.items())
         name = signal.Signals(signum).name
         return name, f"rank {rank} of {ranks} was killed by {name}"
-    # One that exits without a word comes before those that miss it: they say so, and exit with 1.
+    # A rank that lost another reports that and exits with 1, so any other status is the cause.
     silent = {rank: code for rank, code in codes.items() if code not in (1, -signal.SIGTERM)}
     if silent:
         rank, code = min(silent.items())

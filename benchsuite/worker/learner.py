@@ -1,4 +1,4 @@
-"""How the parameters of one update learn from a loss: backward pass and optimiser step, apart."""
+"""How the parameters of one update learn from a loss: the backward pass and the optimiser's step."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Learner:
-    """`clear` drops the last gradients, `backward` adds those of a loss, `update` is the optimiser's step.
+    """What trains the parameters of one update.
 
-    `scales` gives the loss scale where there is one. `notes` says what differs from what was asked.
+    Attributes:
+        clear: drops the gradients of the last step.
+        backward: adds the gradients of a loss.
+        update: takes the optimiser's step.
+        scales: read the loss scale of fp16; empty in other precisions.
+        notes: how the learner differs from what the job asks for.
     """
 
     clear: Callable[[], None]
@@ -33,13 +38,13 @@ class Learner:
 def learner(
     params: list[Tensor], spec: Optimiser, training: Training, device: str, only: list[Tensor] | None
 ) -> Learner:
-    """The learner of `params`, where they are now: an optimiser is built after modules are placed and wrapped.
+    """The learner of `params`. Place and wrap their modules first: the optimiser keeps references to the parameters.
 
     Args:
-        spec: the optimiser to build; gradients are clipped where it says so.
-        training: its precision and compile mode decide on loss scaling and the optimiser's fused form.
-        device: as torch calls it.
-        only: the backward pass computes gradients for these parameters alone; None: for all that the loss depends on.
+        spec: the optimiser to build; gradients are clipped if it has a `clip_norm`.
+        training: precision and compile mode decide on loss scaling and the optimiser's fused form.
+        device: torch's name.
+        only: the parameters for which the backward pass computes gradients; None for all that the loss depends on.
     """
     import torch
 
@@ -66,7 +71,10 @@ def learner(
 def _scaled(
     optimiser: Any, scaler: Any, clip: Callable[[], Any] | None, only: list[Tensor] | None, notes: tuple[str, ...]
 ) -> Learner:
-    """Losses are scaled, so that small gradients do not vanish in fp16; all backward passes of a step alike."""
+    """A learner that scales losses, so that small gradients do not vanish in fp16.
+
+    All backward passes of one step have the same scale.
+    """
 
     def backward(loss: Tensor) -> None:
         scaler.scale(loss).backward(inputs=only)
@@ -82,9 +90,9 @@ def _scaled(
 
 
 def fused(spec: Optimiser, training: Training, device: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The optimiser's settings, fused where the model is compiled or losses are scaled, and notes.
+    """The optimiser's settings, and notes. On a GPU it is fused if the model is compiled or losses are scaled.
 
-    On a GPU the fused form updates all parameters with a few kernels. With a loss scale, each step syncs without it.
+    The fused form updates all parameters with a few kernels. With a loss scale, the unfused form syncs at each step.
     """
     settings = dict(spec.settings)
     scaled = training.precision == "amp-fp16"
@@ -98,10 +106,10 @@ def fused(spec: Optimiser, training: Training, device: str) -> tuple[dict[str, A
 
 
 def _begin_momentum(optimiser: Any) -> None:
-    """Momentum of 0, where torch's fused SGD takes memory as it finds it and fills it in its first step.
+    """Set the momentum of SGD to 0.
 
-    In fp16 that step often overflows and is skipped; the next one would go on from whatever lay there, and the weights
-    run away (seen with torch 2.11 and 2.14).
+    torch's fused SGD leaves the momentum uninitialised until its first step. In fp16 that step often overflows and is
+    skipped. The next step would then use the uninitialised values, and the weights diverge (torch 2.11 and 2.14).
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The one timed loop. Whatever differs between ways of training is in the step that it is given."""
+"""The timed loop, the same for all ways of training: they differ in the step that it calls."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ Batch = TypeVar("Batch")
 
 
 def never() -> bool:
+    """No: the loop ends by its stop rule only."""
     return False
 
 
@@ -26,13 +27,23 @@ def timed_loop(
     clock: Callable[[], int] = time.monotonic_ns,
     ended: Callable[[], bool] = never,
 ) -> StoppedBy:
-    """Steps through `batches` until `stop` is met; hands every slice to `close`; says why it stopped.
+    """Train on `batches` until `stop` is met.
 
-    A step returns how many items it processed and may leave work queued on the device: only `sync` waits for it, and
-    it is called before the first slice and where a slice is thought to be full, never once a step. `batches` is an
-    iterator from which no batch is taken that is not trained on, so that a second call goes on with it. `ended` is
-    asked after each slice that did not meet the stop rule. What `step` raises passes through; work since the last
-    slice is then not counted. `rule_of` makes the rule by which slices end: that of one process, or of a group.
+    An error of `step` passes through; steps since the last slice are then not counted.
+
+    Args:
+        step: trains on one batch and returns the number of its items. It may leave work queued on the device.
+        batches: every batch that is taken is trained on, so that a second call continues with the next one.
+        stop: when the loop ends.
+        close: gets each slice as it ends.
+        sync: waits for the device. It is called before the first slice and when a slice should be full, not at each
+            step.
+        rule_of: makes the rule by which slices end: that of one process, or of a group.
+        clock: nanoseconds of a monotonic clock.
+        ended: asked after each slice that did not meet the stop rule; True ends the loop.
+
+    Returns:
+        Why the loop ended.
     """
     sync()
     began = clock()
@@ -53,7 +64,7 @@ def timed_loop(
             if ended():
                 return "stop"
             steps = items = 0
-            began = clock()  # what close() and ended() cost belongs to no slice
+            began = clock()  # the time of close() and ended() belongs to no slice
             rule.open(began)
         look, due_steps, due_items = rule.look_ns, rule.due_steps, rule.due_items
     if steps:

@@ -1,4 +1,4 @@
-"""What an out-of-memory error of a device says, in one line."""
+"""Recognise an out-of-memory error of a device, and word it in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def no_device_memory(error: Exception) -> bool:
-    """CUDA's own word that a device's memory does not suffice."""
+    """Does CUDA report that the device's memory does not suffice?"""
     kind = type(error)
     return (kind.__module__ == "torch" and kind.__name__ == "OutOfMemoryError") or (
         isinstance(error, RuntimeError) and ("CUDA out of memory" in str(error) or "CUDA error: out of" in str(error))
@@ -15,7 +15,11 @@ def no_device_memory(error: Exception) -> bool:
 
 
 def needed(error: Exception, batch_size: object) -> str:
-    """What was needed and what there was, in one line; with the remedy where there is a batch size to lower."""
+    """How much memory was needed and how much was free, in one line.
+
+    Args:
+        batch_size: the batch size, which the message advises to lower; empty or None for no such advice.
+    """
     torch = sys.modules.get("torch")
     asked = re.search(r"Tried to allocate ([0-9.]+ \w+)", str(error))
     more = f"{asked[1]} more were needed" if asked else str(error).strip().splitlines()[0]
@@ -24,7 +28,7 @@ def needed(error: Exception, batch_size: object) -> str:
     try:
         free, total = torch.cuda.mem_get_info()
         held = torch.cuda.memory_reserved()
-    except RuntimeError:  # a device that has met an error may not answer any more
+    except RuntimeError:  # a device may not answer after an error
         return f"out of memory on the GPU: {more}"
     gib = 2**30
     there = f"{free / gib:.2f} GiB of {total / gib:.2f} GiB were free, and {held / gib:.2f} GiB held by this process"

@@ -1,4 +1,4 @@
-"""Gradient accumulation: a batch in parts, whose gradients add up to that of the whole."""
+"""Gradient accumulation: a batch is split into micro-batches, whose gradients add up to that of the whole batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Some of a batch's samples. `weight` is their part of the batch's: losses are means, which add up weighted."""
+    """Consecutive samples of a batch.
+
+    Attributes:
+        samples: the number of samples.
+        weight: their share of the batch's samples. The loss of a batch is the weighted sum of those of its parts.
+    """
 
     batch: Batch
     samples: int
@@ -22,10 +27,10 @@ class MicroBatch:
 
 
 def split(batch: Batch, count: int) -> list[MicroBatch]:
-    """The batch's samples in `count` parts whose sizes differ by one at most; tensors are views.
+    """Split a batch into `count` parts whose sizes differ by at most one. Tensors are views.
 
     Raises:
-        ModelError: the batch has fewer samples, or tensors that do not agree on how many.
+        ModelError: the batch has fewer samples than parts, or its tensors differ in their first dimension.
     """
     samples = _samples(batch)
     if samples < count:
@@ -39,7 +44,7 @@ def split(batch: Batch, count: int) -> list[MicroBatch]:
 
 
 def check_carry(carry: Carry, samples: int) -> None:
-    """Raises ModelError: a carry without one row a sample, so that its parts are not those of the whole batch."""
+    """Raises ModelError: a tensor of the carry does not have one row a sample, so that the carry cannot be split."""
     if any(size != samples for size in _first_dimensions(carry)):
         raise ModelError("accumulate: what the model carries on does not lie sample by sample; leave accumulate out")
 

@@ -1,4 +1,4 @@
-"""Number formats of a computation: what float32 means in this process, and the contexts of mixed precision."""
+"""Number formats: how this process computes in float32, and the contexts of mixed precision."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MIXED: frozenset[Precision] = frozenset({"amp-fp16", "bf16"})
 
 
 def set_precision(precision: Precision, device: str) -> None:
-    """What float32 means in this process, before any model is built.
+    """Choose how this process computes in float32; call it before a model is built.
 
-    On a GPU fp32 means all 24 bits: torch would run convolutions as TF32. With tf32 matrix products and convolutions
-    use it, as do the parts that mixed precision leaves in float32. A CPU computes in float32 whatever is asked.
+    On a GPU, fp32 computes with all 24 bits of the mantissa, where torch's default for convolutions is TF32. Any other
+    precision computes matrix products and convolutions in float32 as TF32. A CPU always computes in float32.
     """
     if not device.startswith("cuda"):
         return
@@ -27,7 +27,7 @@ def set_precision(precision: Precision, device: str) -> None:
 
 
 def autocast(precision: Precision, device: str) -> AbstractContextManager[Any]:
-    """The context in which a mixed precision computes, which may be entered again and again; else an idle one."""
+    """The context of a mixed precision; one without effect for other precisions. It can be entered many times."""
     if precision not in MIXED:
         return nullcontext()
     import torch
@@ -38,5 +38,5 @@ def autocast(precision: Precision, device: str) -> AbstractContextManager[Any]:
 
 
 def device_type(device: str) -> str:
-    """ "cuda" for "cuda:0"."""
+    """The type in a device's name: "cuda" for "cuda:0"."""
     return device.partition(":")[0]

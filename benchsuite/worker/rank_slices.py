@@ -1,4 +1,4 @@
-"""Slices of several ranks: all look, close and stop at the same step numbers, by the clock of rank 0."""
+"""Slices of a group: all ranks close slices and stop at the same steps, by the clock of rank 0."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _REASONS: tuple[StoppedBy, ...] = get_args(StoppedBy)
 
 
 class AgreedRule:
-    """A `SliceRule` for a group: a rank looks after an agreed number of steps only, never at its own clock.
+    """A `SliceRule` for a group. No rank looks at its own clock: all look after an agreed number of steps.
 
-    Rank 0 decides by the usual rule, for which its items count once for each rank; the others hear of it.
+    Rank 0 decides by the usual rule, with its items times the number of ranks, and sends its decision to the others.
     """
 
     look_ns = NO_LIMIT
@@ -22,24 +22,24 @@ class AgreedRule:
 
     def __init__(self, ranks: Ranks, asked_to_stop: Callable[[], bool], stop: Stop, now: int) -> None:
         self.met: StoppedBy | None = None
-        self.due_steps = 1  # the first look is after one step, as that of one process
+        self.due_steps = 1  # the first look is after one step, as in `SliceRule`
         self._ranks = ranks
         self._asked_to_stop = asked_to_stop
         self._own = SliceRule(stop, now) if ranks.rank == 0 else None
 
     def open(self, now: int) -> None:
-        """A slice begins; how many steps it is to hold was agreed when the last one closed."""
+        """Begin a slice. Its number of steps was agreed when the last slice closed."""
         if self._own:
             self._own.open(now)
 
     def closes(self, now: int, steps: int, items: int) -> bool:
-        """Whether the slice ends here, as rank 0 says; all ranks have come this far when it returns."""
+        """Does the slice end here, as rank 0 decides? Returns once all ranks have taken as many steps."""
         said = [0, 0, 0, 0]
         if self._own:
             closes = self._own.closes(now, steps, items * self._ranks.ranks)
             met = self._own.met
             if closes and met is None:
-                self._own.open(now)  # only to learn how many steps come next
+                self._own.open(now)  # to plan the number of steps of the next slice
             code = _REASONS.index(met) + 1 if met else 0
             said = [int(closes), code, self._own.due_steps, int(self._asked_to_stop())]
         closed, code, self.due_steps, stop = self._ranks.agree(said)

@@ -1,4 +1,4 @@
-"""One rank among those that train a model together: how it joins them, agrees with them, and leaves them."""
+"""One rank of a group that trains a model together: how it joins the others, agrees with them, and leaves them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from benchsuite.measurement import GroupUsed
 
 @dataclass
 class Ranks:
-    """This rank's place in its group. `said_stop`: rank 0 was told by the parent to end, and all have heard it."""
+    """This rank and its group.
+
+    Attributes:
+        rank: the number of this rank, from 0.
+        ranks: the number of ranks.
+        facts: how the ranks met, for the result.
+        pulse: the group's heartbeats, a counter for each rank.
+        said_stop: the parent has asked rank 0 to stop, and all ranks know it.
+    """
 
     rank: int
     ranks: int
@@ -24,7 +32,11 @@ class Ranks:
     said_stop: bool = False
 
     def agree(self, said: Sequence[int]) -> list[int]:
-        """Whole numbers as rank 0 says them; all ranks wait for it."""
+        """The numbers of rank 0, on every rank. All ranks wait for it.
+
+        Args:
+            said: this rank's numbers; only those of rank 0 matter, the others give as many.
+        """
         import torch
         import torch.distributed as dist
 
@@ -38,40 +50,42 @@ class Ranks:
         import torch
         import torch.distributed as dist
 
-        dist.all_reduce(torch.zeros(1))  # on the CPU, where the ranks talk by gloo
+        dist.all_reduce(torch.zeros(1))  # on the CPU, through gloo
 
     def beat(self) -> None:
-        """This rank has come one point further: its parent can tell who stays behind in a group that hangs."""
+        """Count one more step of progress. If the group hangs, its parent finds the ranks that are behind."""
         self.pulse[self.rank] += 1
 
     def leave(self) -> None:
-        """Part from the others, once all have come so far."""
+        """Leave the group, once all ranks are here."""
         import torch.distributed as dist
 
-        dist.all_gather_object([None] * self.ranks, self.rank)  # none goes while another still listens to it
+        dist.all_gather_object([None] * self.ranks, self.rank)  # no rank leaves while another waits for it
         dist.destroy_process_group()
 
 
 def is_of_peers(error: Exception) -> bool:
-    """Does the error say that other ranks could not be reached? Then one of them has the cause."""
+    """Does the error say that another rank could not be reached? Then that rank has the cause."""
     return type(error).__name__.startswith("Dist") or any(word in str(error) for word in ("gloo/transport", "NCCL"))
 
 
 def rank_of(environ: Mapping[str, str]) -> int:
-    """This process's number in its group, from the launcher; 0 for one that is alone."""
+    """The number of this rank, which the launcher sets; 0 for a process without a group."""
     return int(environ.get("RANK", "0"))
 
 
 def join(device: str, timeout_s: float, pulse: str) -> Ranks:
-    """Meet the other ranks, by what the launcher put into the environment: NCCL for GPUs, gloo for what is on the CPU.
+    """Join the other ranks at the place that the launcher put into the environment.
+
+    Tensors on GPUs are exchanged through NCCL, tensors on the CPU through gloo.
 
     Args:
-        device: as torch calls it.
-        timeout_s: after which a rank that waits for another gives up.
+        device: torch's name.
+        timeout_s: how long a rank waits for another before it fails.
         pulse: the group's file of heartbeats.
 
     Raises:
-        RuntimeError: they do not come together.
+        RuntimeError: the ranks do not meet.
     """
     import torch
     import torch.distributed as dist

@@ -1,7 +1,7 @@
-"""A step of training, made of updates: for each a loss that is computed, and parameters that learn from it.
+"""A step of training: one or more updates, each with a loss and the parameters that learn from it.
 
-What differs between ways of training is decided when a step is made, so that it holds no branch for what it does not
-do. torch is imported where a workload needs it, since a model without torch has a step too.
+Options are decided when a step is made, so that the step itself holds no branch for an option that is off. torch is
+imported only in functions that need it, since a model without torch has a step, too.
 """
 
 from __future__ import annotations
@@ -29,18 +29,22 @@ Run: TypeAlias = Callable[[Batch], int]
 
 
 def nothing() -> None:
-    """No check."""
+    """Check nothing."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """`run(batch)` takes one step and returns its items without waiting for the device.
+    """A step of a workload.
 
-    `feed(batches)` puts batches where `run` needs them. `losses` holds the last step's loss of each update, on the
-    device: to read one is a sync, so read where a slice ends. A workload with a step of its own may keep its own there.
-    `scales` give the loss scales of fp16, at the cost of a sync; a step that overflowed has lowered one and learnt
-    nothing. `notes` says what differs from what was asked. `check()` raises ModelError where, after training, the
-    weights are not what this way of training makes of them.
+    Attributes:
+        run: takes one step with a batch and returns the number of items, without waiting for the device.
+        losses: the losses of the last step, one for each update, on the device. Reading one is a sync, so it is read
+            at the end of a slice. A workload with a step of its own fills the list itself.
+        notes: how the step differs from what the job asks for.
+        scales: read the loss scales of fp16; reading one is a sync. A step that overflows lowers a scale and changes
+            no weight.
+        feed: puts batches where `run` needs them.
+        check: raises ModelError if the weights after training are not as this way of training leaves them.
     """
 
     run: Run
@@ -53,7 +57,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Part:
-    """One update: its loss, what learns from it, and the context of micro-batches after which no update follows."""
+    """One update.
+
+    Attributes:
+        loss: computes the loss and the carry from a batch and the last carry.
+        learner: trains the parameters with the loss.
+        unfinished: the context for all micro-batches of a batch but the last; ranks exchange no gradients in it.
+    """
 
     loss: LossOf
     learner: Learner
@@ -61,7 +71,7 @@ class Part:
 
 
 def place(workload: Workload, training: Training, device: str) -> None:
-    """Move the modules to the device in place; weights of convolutions get the layout that images will have."""
+    """Move the modules to the device in place. With `channels_last`, convolution weights get the layout of images."""
     for net in workload.modules.values():
         net.to(device)
         if training.channels_last and workload.updates:
@@ -71,14 +81,14 @@ def place(workload: Workload, training: Training, device: str) -> None:
 
 
 def trainable(net: nn.Module) -> list[Tensor]:
-    """The parameters that an optimiser is given."""
+    """The parameters of a module that an optimiser trains."""
     return [param for param in net.parameters() if param.requires_grad]
 
 
 def step_of(
     parts: Sequence[Part], workload: Workload, training: Training, device: str, check: Callable[[], None]
 ) -> Step:
-    """The step of all updates in order, in the precision and the number of micro-batches that are asked for."""
+    """The step that takes all updates in order, with the training's precision and number of micro-batches."""
     cast = autocast(training.precision, device)
     if training.precision in MIXED:
         parts = [Part(mixed(part.loss, cast), part.learner, part.unfinished) for part in parts]
@@ -108,7 +118,10 @@ def mixed(loss: LossOf, cast: AbstractContextManager[Any]) -> LossOf:
 
 
 def whole(parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, losses: list[Tensor]) -> Run:
-    """All updates from the whole batch; the carry passes from each to the next, and on to the next step."""
+    """The function that takes all updates from the whole batch.
+
+    The carry passes from each update to the next, and from the last to the first of the next step.
+    """
     calls = [(part.loss, part.learner.clear, part.learner.backward, part.learner.update) for part in parts]
     carry: Carry = None
 
@@ -132,7 +145,10 @@ def whole(parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, loss
 def accumulated(
     parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, losses: list[Tensor], count: int
 ) -> Run:
-    """All updates, each from the sum of the gradients of `count` micro-batches; each of them has a carry of its own."""
+    """The function that takes each update from the sum of the gradients of `count` micro-batches.
+
+    Each micro-batch has a carry of its own.
+    """
     carries: list[Carry] = [None] * count
 
     def run(batch: Batch) -> int:
@@ -159,7 +175,7 @@ def accumulated(
 
 
 def marked(run: Run) -> Run:
-    """The same, its begin marked for CUDA graphs."""
+    """`run` with the begin of each step marked for CUDA graphs."""
 
     def begun(batch: Batch) -> int:
         begin_graphed()
@@ -169,8 +185,10 @@ def marked(run: Run) -> Run:
 
 
 def detached(tensor: Tensor) -> Tensor:
+    """The tensor without its gradient history."""
     return tensor.detach()
 
 
 def kept_whole(tensor: Tensor) -> Tensor:
+    """A copy without gradient history, which the next replay of a CUDA graph does not overwrite."""
     return tensor.detach().clone()

@@ -1,4 +1,4 @@
-"""When a slice of the timed loop ends, and when the loop does. Times are nanoseconds of one monotonic clock."""
+"""When a slice of the timed loop ends, and when the loop ends. Times are nanoseconds of one monotonic clock."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ StoppedBy: TypeAlias = Literal["count", "min_time", "max_time", "data", "stop"]
 
 SLICE_NS = 500_000_000
 NO_LIMIT = 1 << 62
-MARGIN = 1.02  # with exactly the predicted steps, half of the slices would end a little short and need a second sync
+MARGIN = 1.02  # with exactly the predicted steps, half of the slices would be too short and need a second sync
 
 
 @dataclass(frozen=True)
 class TimedSlice:
-    """Whole steps from one device sync to the next. `last`: with this slice the stop rule is met, or the data ended."""
+    """Whole steps from one device sync to the next.
+
+    Attributes:
+        last: this slice meets the stop rule, or the data ended in it.
+    """
 
     start_ns: int
     end_ns: int
@@ -25,10 +29,15 @@ class TimedSlice:
 
 @dataclass(frozen=True)
 class Stop:
-    """The run ends when a given count *and* `min_time_ns` are reached, or at `max_time_ns`, from the first slice on.
+    """The loop ends when the count *and* `min_time_ns` are reached, or at `max_time_ns`.
 
-    Of `max_items` and `max_steps` the first to be reached is the count; with neither, `min_time_ns` alone decides.
-    A count ends its slice at once; `min_time_ns` lets the slice that it falls in reach its full length.
+    A count ends its slice at once. The slice in which `min_time_ns` is reached gets its full length.
+
+    Attributes:
+        max_items, max_steps: the count is the first of these to be reached; if both are None, only the time counts.
+        min_time_ns: the least time, from the begin of the first slice.
+        max_time_ns: the most time, from the begin of the first slice.
+        slice_ns: the length of a slice.
     """
 
     max_items: int | None = None
@@ -39,23 +48,27 @@ class Stop:
 
 
 class Rule(Protocol):
-    """What the loop asks; see `SliceRule`."""
+    """The interface of a rule by which slices end, see `SliceRule`."""
 
     look_ns: int
     due_steps: int
     due_items: int
     met: StoppedBy | None
 
-    def open(self, now: int) -> None: ...
+    def open(self, now: int) -> None:
+        """Begin a slice."""
 
-    def closes(self, now: int, steps: int, items: int) -> bool: ...
+    def closes(self, now: int, steps: int, items: int) -> bool:
+        """Does the slice end here?"""
 
 
 class SliceRule:
-    """Decides where slices end; asked only where the device is idle, so that `now` is when the work was done.
+    """Decides where slices end. The loop asks it right after a device sync.
 
-    Between two questions the loop goes on while the clock is before `look_ns` and its slice holds less than
-    `due_steps` steps and `due_items` items. `met` says why the loop is over, once it is.
+    Attributes:
+        look_ns, due_steps, due_items: the loop asks again at this time, or once the slice holds this many steps or
+            items, whichever comes first.
+        met: why the loop ends; None until then.
     """
 
     look_ns: int
@@ -76,13 +89,18 @@ class SliceRule:
         self.open(now)
 
     def open(self, now: int) -> None:
-        """A slice begins. The first has no prediction: it is looked at after one step."""
+        """Begin a slice. No pace is known for the first slice, so its first look is after one step."""
         self._began_ns = now
         self.look_ns = min(now + self._slice_ns, self._must_end_ns)
         self._plan(steps=0, left_ns=self.look_ns - now)
 
     def closes(self, now: int, steps: int, items: int) -> bool:
-        """Whether the slice ends here, after `steps` steps and `items` items of it; if not, sets the next look."""
+        """Does the slice end here? If not, the next look is planned.
+
+        Args:
+            now: the time at which the device finished its work.
+            steps, items: what the slice holds so far.
+        """
         if not self._counted and (items >= self._items_left or steps >= self._steps_left):
             self._counted = True
             self._waits_for = "count" if now >= self._may_end_ns else "min_time"
@@ -100,7 +118,12 @@ class SliceRule:
         return True
 
     def _plan(self, steps: int, left_ns: int) -> None:
-        """Where to look next, `steps` into the slice and `left_ns` before its end, at the pace last measured."""
+        """Plan the next look, by the pace that was measured last.
+
+        Args:
+            steps: the steps of the slice so far.
+            left_ns: the time until the slice is full.
+        """
         more = int(MARGIN * left_ns / self._step_ns) + 1 if self._step_ns else 1
         self.due_steps = steps + more if self._counted else min(steps + more, self._steps_left)
         self.due_items = NO_LIMIT if self._counted else self._items_left

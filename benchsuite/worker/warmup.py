@@ -1,4 +1,4 @@
-"""Untimed steps before the measurement: until kernels are chosen, memory is taken and the loss scale of fp16 fits."""
+"""Warm-up: untimed steps until kernels are chosen, memory is allocated and the loss scale of fp16 fits."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def warm_up(step: Step, batches: Iterator[Any], device: Device) -> WarmUp:
     """Take the first steps.
 
     Raises:
-        ModelError: the data ended, a step does not say how many items it took, a loss is not finite, or no loss scale
-            fits.
+        ModelError: the data ended, a step did not return its number of items, a loss is not finite, or gradients
+            overflow at every loss scale.
     """
     began, steps = time.monotonic(), 0
     for batch in itertools.islice(batches, WARM_UP_STEPS):
@@ -41,14 +41,18 @@ def warm_up(step: Step, batches: Iterator[Any], device: Device) -> WarmUp:
 
 
 def _settle(step: Step, batches: Iterator[Any]) -> int:
-    """In fp16, steps until the loss scale is one that fits: a step that overflows skips the optimiser, and is cheap.
+    """In fp16, take steps until the loss scale fits: a step that overflows skips the optimiser, and would be too fast.
 
-    Returns how many steps that took.
+    Returns:
+        The number of steps taken.
+
+    Raises:
+        ModelError: gradients overflow at every loss scale, or a loss is not finite.
     """
     if not step.scales:
         return 0
     scales = [scale() for scale in step.scales]
-    loss_of(step)  # of weights that have run away no scale makes a gradient fit
+    loss_of(step)  # if the weights have diverged, no loss scale fits
     for steps, batch in enumerate(itertools.islice(batches, SETTLING_STEPS), 1):
         step.run(batch)
         before, scales = scales, [scale() for scale in step.scales]
@@ -59,7 +63,7 @@ def _settle(step: Step, batches: Iterator[Any]) -> int:
 
 
 def loss_of(step: Step) -> float | None:
-    """The sum of the last step's losses, None where there are none; the device must be in sync.
+    """The sum of the last step's losses; None for a model without losses. Call it after a device sync.
 
     Raises:
         ModelError: a loss is not finite.
@@ -73,9 +77,10 @@ def loss_of(step: Step) -> float | None:
 def probe(
     step: Step, batches: Iterator[Any], device: Device, events: EventWriter, limit_s: float | None = PROBE_S
 ) -> None:
-    """More steps, since batches may differ in length, but not for longer; what is asked is the memory that they take.
+    """Take more steps to find the peak of memory, since batches may differ in length, and report it.
 
-    Ranks have no limit of their own, since all must take the same number of steps.
+    Args:
+        limit_s: the time after which no more steps are taken. None for a rank: all ranks take the same number.
     """
     began = time.monotonic()
     for batch in itertools.islice(batches, PROBE_STEPS):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""What the timed loop costs the host, and how long its slices get.
+"""Measure the host time of the timed loop, and the lengths of its slices.
 
 First table: host time of a step that does nothing, in a bare loop, in the timed loop, and in a loop that syncs at every
-step. All are run in turn, several rounds; each figure is a median over rounds, and "over bare" the median of the
-differences within one round. Second table: host time of a step's frame, whose loss and learner do nothing, and of
-handing it a batch on the device. Third table: the lengths of slices over steps of about 20 microseconds, on the CPU, on
-an imagined device with a deep queue, and on a GPU if there is one.
+step. The loops take turns for several rounds. Each number is a median over rounds; "over bare" is the median of the
+differences within a round. Second table: host time of a step whose loss and learner do nothing, and of a batch on its
+way to the device. Third table: the lengths of slices with steps of about 20 microseconds, on the CPU, on a simulated
+device with a deep queue, and on a GPU if there is one.
 
 Run it on a quiet machine: `python scripts/bench/overhead.py --steps 1000000`.
 """
@@ -69,7 +69,7 @@ def timed(batches: Iterator[None], sync: Sync) -> int:
 
 
 def sync_every_step(batches: Iterator[None], sync: Sync) -> int:
-    """The timed loop's way of counting, with a sync where it has a look at the clock."""
+    """Count as the timed loop does, but sync at every step."""
     items = 0
     slices = []
     look = time.monotonic_ns() + 500_000_000
@@ -86,7 +86,7 @@ LOOPS = {"bare loop": bare, "timed loop": timed, "sync every step": sync_every_s
 
 
 def step_costs(steps: int, rounds: int, sync: Sync) -> dict[str, list[float]]:
-    """ns a step, one value a round."""
+    """Nanoseconds of each loop for a step, one value a round."""
     costs: dict[str, list[float]] = {name: [] for name in LOOPS}
     for _ in range(rounds):
         for name, loop in LOOPS.items():
@@ -110,7 +110,7 @@ def print_costs(costs: dict[str, list[float]]) -> None:
 
 
 def frames() -> dict[str, Callable[[int], None]]:
-    """Each takes a number of steps whose losses and learners do nothing."""
+    """Functions that take a number of steps whose losses and learners do nothing."""
     try:
         import torch
     except ImportError:
@@ -163,7 +163,7 @@ def print_frames(steps: int, rounds: int, sync: Sync) -> None:
 
 
 class Queue:
-    """An imagined device: a step takes the host no time, and the device `step_ns`, up to `depth` steps behind."""
+    """A simulated device. A step takes `step_ns` on it and no time on the host, which may be `depth` steps ahead."""
 
     def __init__(self, step_ns: int, depth: int) -> None:
         self.step_ns, self.depth, self.idle_at = step_ns, depth, 0
@@ -190,7 +190,7 @@ def busy(batch: None) -> int:
 
 
 def gpu_steps() -> dict[str, tuple[Step, Sync]]:
-    """Tiny kernels, of which the host can launch few ahead, and larger ones, of which it launches about a thousand."""
+    """Tiny kernels, which the host launches only a few ahead, and larger ones, about a thousand ahead."""
     try:
         import torch
     except ImportError:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""How `benchsuite report` grows with the number of results.
+"""Measure how the time and memory of `benchsuite report` grow with the number of results.
 
-Makes run folders of the standard profile on a made-up machine of eight GPUs, with as many repeats as give the number of
-results, each the size of a real one (a minute of slices, a GPU's telemetry), and reports on them in a child. Every
-figure is of that child: wall time and its parts a result, and the largest resident memory.
+It makes run folders of the standard profile on a made-up machine with eight GPUs. A result has the size of a real one:
+a minute of slices, and the telemetry of a GPU. A child process makes the report. All numbers are of that child: wall
+time, wall time for each result, and the peak of resident memory.
 
     python scripts/bench/report_scale.py                    # 1,000, 3,000 and 10,000 results
     python scripts/bench/report_scale.py 10000 --profile    # where the time goes, by function
@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.describe import profile
-from benchsuite.describe.plan import make_plan, plan_of, waves
+from benchsuite.describe.plan import make_plan, plan_of
 from benchsuite.describe.tasks import Gpu, Job, Plan, Task
 from benchsuite.measurement import Clock, GroupUsed, Measurement, PeakMemory, PrecisionCheck, Slice, Stream, WarmUp
 from benchsuite.records import (
@@ -87,7 +87,7 @@ LONGEST_SLICE_S = 0.52
 
 
 def planned(number_of: int) -> tuple[Plan, Run]:
-    """The first so many tasks of the standard profile, repeated, on eight GPUs."""
+    """The first tasks, as many as asked for, of the standard profile with repeats on eight GPUs."""
     chosen = profile.load("standard")
     once = len(make_plan(chosen.name, chosen.jobs, GPUS, environ={}).tasks)
     repeats = -(-number_of // once)
@@ -104,7 +104,7 @@ def planned(number_of: int) -> tuple[Plan, Run]:
 
 
 def made_result(task: Task, began_s: float, slices: int, chance: random.Random) -> Result:
-    """A result as a run of `slices` half seconds leaves it; now and then a failed one."""
+    """A result with this number of slices of half a second. A share of `FAILING` has failed."""
     failed = chance.random() < FAILING
     rate = 1000.0 * (1 + 0.1 * chance.random())
     ended_s = began_s + slices * LONGEST_SLICE_S + 3
@@ -248,13 +248,17 @@ def _telemetry(task: Task, began_s: float, samples: int, chance: random.Random) 
 
 
 def make_folder(folder: Path, number_of: int, slices: int) -> int:
-    """A run folder with so many results; their mean size in bytes. Not flushed, unlike a real run's."""
+    """Make a run folder with this number of results, not flushed to disk.
+
+    Returns:
+        The mean size of a result in bytes.
+    """
     chance = random.Random(number_of)
     plan, run = planned(number_of)
     RunDir.create(folder, run, plan)
     total, lines = 0, []
     wave_s = slices * LONGEST_SLICE_S + 30
-    placed = [(task, 100.0 + wave_s * nth) for nth, wave in enumerate(waves(plan.tasks)) for task in wave]
+    placed = [(task, 100.0 + wave_s * nth) for nth, wave in enumerate(plan.waves) for task in wave.tasks]
     for number, (task, began_s) in enumerate(placed):
         result = made_result(task, began_s, slices, chance)
         fail = ".FAIL" if result.status in FAILURES else ""

@@ -1,9 +1,8 @@
 #!/usr/bin/env python
-"""How fast ResNet-50 trains on one GPU, from host memory with and without prefetch, and from the device's own memory.
+"""Measure ResNet-50 on one GPU, with batches from host memory (with and without prefetch) and from device memory.
 
-Each row goes through the worker's own way: the model's file, `make_step`, warm-up, and the timed loop. A round measures
-every row once, in turn. The first figure is the median over rounds; "of device" is its ratio to the row whose batches
-lie on the device.
+Each row is trained as in a worker: the model's file, `make_step`, warm-up, and the timed loop. A round measures every
+row once. The first number is the median over rounds; "of device" is its ratio to the row with batches in device memory.
 
 Run it on a GPU that nothing else uses: `python scripts/bench/resnet50.py --rounds 3 --seconds 5`.
 """
@@ -38,7 +37,11 @@ def workload(batch_size: int, *, on_device: bool) -> Workload:
 
 
 class Row:
-    """One way of feeding the model, warmed up; `rates` are images/s, one a round."""
+    """A warmed-up model with one way of feeding it.
+
+    Attributes:
+        rates: images/s, one value a round.
+    """
 
     def __init__(self, name: str, training: Training, device: Device, batch_size: int, *, on_device: bool) -> None:
         self.name, self.device = name, device
@@ -50,7 +53,7 @@ class Row:
         self.compiled = compiled_in(training, self.step.losses)
 
     def measure(self, seconds: float) -> None:
-        """The rate over all slices but the first."""
+        """Measure for this time and add the rate over all slices but the first."""
         slices: list[TimedSlice] = []
         stop = Stop(min_time_ns=round(seconds * 1e9))
         timed_loop(self.step.run, self.batches, stop, slices.append, sync=self.device.sync)

@@ -1,7 +1,7 @@
 """Ways of training: one file each, with `make(workload, training, device, ranks) -> Step`.
 
-Each goes the same way: the workload's modules are placed on the device, wrapped or sharded, get an optimiser, and are
-compiled with their losses. It brings the checks that fit it. The timed loop knows none of them.
+Each places the workload's modules on the device, wraps or shards them, makes their optimisers, and compiles them with
+their losses. Each has checks of its own. The timed loop is the same for all.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PLAIN = Training()
 
 
 def make_step(workload: Workload, training: Training = PLAIN, device: str = "cpu", ranks: Ranks | None = None) -> Step:
-    """The step of a workload in the way that its training and its ranks ask for.
+    """The step of a workload: trained by several ranks if `ranks` is given, else by this process alone.
 
     Args:
-        device: as torch calls it; the workload's modules are moved there in place.
-        ranks: this rank's place among those that train together; None: it trains alone.
+        device: torch's name; the workload's modules are moved there in place.
+        ranks: this rank and its group.
 
     Raises:
-        ModelError: the workload cannot be trained so.
+        ModelError: the workload cannot be trained in this way.
     """
     if ranks is None:
         return solo.make(workload, training, device)

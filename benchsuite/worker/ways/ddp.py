@@ -1,4 +1,4 @@
-"""Several ranks train one model, each on batches of its own: gradients are averaged (DistributedDataParallel)."""
+"""Data parallel training: each rank has batches of its own, and gradients are averaged over the ranks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ Result = TypeVar("Result")
 
 
 class UpdateLoss(nn.Module):
-    """An update's loss as a module, for one wrapper around all of it.
+    """An update's loss as a module that DistributedDataParallel can wrap.
 
-    Only the module that the update trains is a part of it. Others that the loss calls go without a wrapper.
+    Its only submodule is the one that the update trains. Gradients of other modules that the loss calls are not
+    averaged.
     """
 
     def __init__(self, update: Update, workload: Workload) -> None:
@@ -36,12 +37,12 @@ class UpdateLoss(nn.Module):
         self._loss, self._nets = update.loss, dict(workload.modules)
 
     def forward(self, batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
-        """The mean loss, a tensor of no dimensions, and the carry."""
+        """The mean loss of the batch, a scalar tensor, and the carry."""
         return self._loss(self._nets, batch, carry)
 
 
 def make(workload: Workload, training: Training, device: str, ranks: Ranks) -> Step:
-    """The step of a workload; its checks are that the weights have changed, and are the same on all ranks.
+    """The step of a workload. Its check: the weights have changed, and are the same on all ranks.
 
     Raises:
         ModelError: the model steps by itself, or cannot be wrapped.
@@ -65,19 +66,22 @@ def make(workload: Workload, training: Training, device: str, ranks: Ranks) -> S
         only = params if len(workload.updates) > 1 else None
         learns = learner(params, update.optimiser, training, device, only)
         if training.compile != "none":
-            loss.compile(**compiling.settings(training))  # inside the wrapper, whose own code Dynamo cannot follow
+            loss.compile(**compiling.settings(training))  # inside the wrapper, whose own code Dynamo cannot trace
         learns = replace(learns, update=heard(learns.update, ranks.beat))
         parts.append(Part(heard(averaging, ranks.beat), learns, averaging.no_sync))
     return step_of(parts, workload, training, device, check)
 
 
 def wrapped(loss: nn.Module, name: str) -> DistributedDataParallel:
-    """The loss, whose gradients become the mean over the ranks; `name` is that of the trained module's class.
+    """The loss wrapped, so that gradients are averaged over the ranks.
+
+    Args:
+        name: the class of the trained module, for messages.
 
     Raises:
-        ModelError: it cannot be wrapped.
+        ModelError: the module cannot be wrapped.
     """
-    # Buffers are each rank's own: those of batch norm are statistics of its own batches. torch renamed the setting.
+    # Each rank keeps its own buffers: those of batch norm are statistics of its own batches. torch renamed the setting.
     names = inspect.signature(DistributedDataParallel).parameters
     own_buffers = {"forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False}
     try:
@@ -88,7 +92,7 @@ def wrapped(loss: nn.Module, name: str) -> DistributedDataParallel:
 
 
 def check_same(workload: Workload, ranks: int) -> None:
-    """Raises ModelError: the ranks' weights are not the same, as they are if all gradients were averaged."""
+    """Raises ModelError: the weights differ between ranks, so not all gradients were averaged."""
     names = sorted({update.trains for update in workload.updates})
     mine = [[float(p.detach().double().norm()) for p in workload.modules[name].parameters()] for name in names]
     all_of: list[Any] = [None] * ranks
@@ -103,7 +107,7 @@ def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def heard(run: Callable[..., Result], beat: Callable[[], None]) -> Callable[..., Result]:
-    """The same, with a beat once it is done."""
+    """`run`, followed by a call of `beat`."""
 
     def beating(*arguments: Any) -> Result:
         result = run(*arguments)

@@ -1,4 +1,4 @@
-"""One process trains on one device."""
+"""Training by one process on one device."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from benchsuite.worker.step import Part, Step, place, step_of, trainable
 
 
 def make(workload: Workload, training: Training, device: str, ranks: None = None) -> Step:
-    """The step of a workload; its check is that the parameters of every module to be trained have changed.
+    """The step of a workload. Its check: the parameters of every trained module have changed.
 
     Raises:
-        ModelError: gradients cannot be accumulated.
+        ModelError: the training accumulates gradients, and the model steps by itself or trains nothing.
     """
     place(workload, training, device)
     learning = Learning(workload)
@@ -28,7 +28,7 @@ def make(workload: Workload, training: Training, device: str, ranks: None = None
     parts = []
     for update in workload.updates:
         params = trainable(workload.modules[update.trains])
-        only = params if len(workload.updates) > 1 else None  # else other modules would gather gradients as well
+        only = params if len(workload.updates) > 1 else None  # other modules would accumulate gradients
         learns = learner(params, update.optimiser, training, device, only)
         parts.append(Part(compiled(update.loss, workload.modules, training), learns))
     return step_of(parts, workload, training, device, learning.check)
@@ -38,7 +38,7 @@ def without_updates(workload: Workload, training: Training, device: str, check: 
     """The step of a model that steps by itself, or of one that loads data and trains nothing.
 
     Raises:
-        ModelError: gradients are to be accumulated, which are not this program's to compute.
+        ModelError: the training accumulates gradients, which such a model does not leave to benchsuite.
     """
     if training.accumulate > 1:
         why = "the model steps by itself" if workload.step else "the model trains nothing"
@@ -49,7 +49,7 @@ def without_updates(workload: Workload, training: Training, device: str, check: 
 
 
 def own_step_notes(training: Training) -> tuple[str, ...]:
-    """What a model that steps by itself does without, of what was asked for."""
+    """A note on the options of the training that a model with a step of its own ignores."""
     asked = [f"precision {training.precision}"] if training.precision in MIXED else []
     asked += [f"compile {training.compile}"] if training.compile != "none" else []
     asked += ["channels_last"] if training.channels_last else []

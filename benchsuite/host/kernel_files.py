@@ -42,7 +42,14 @@ def make(folder: Path) -> None:
 
 
 def number(file: Path, key: str = "") -> int | None:
-    """A file's only number, or the one after the word `key`; None if there is none, or "max" instead."""
+    """A number in a file.
+
+    Args:
+        key: the word before the number; if empty, the number is the file's first word.
+
+    Returns:
+        The number; None if the file has none, or has "max" instead.
+    """
     words = (read(file) or "").split()
     word = dict(zip(words[::2], words[1::2], strict=False)).get(key) if key else (words or [""])[0]
     return int(word) if word and word.isdecimal() else None
