@@ -12,7 +12,7 @@ from typing import TextIO
 
 import click
 
-from benchsuite import __version__, commands
+from benchsuite import __version__, commands, errors
 from benchsuite.errors import BenchError, Interrupted, one_line
 
 # In the order of work; a command that is not named here comes last.
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
         _hush()
         sys.exit(1)
     except OSError as error:
-        _say(f"{error.filename or 'output'}: {(error.strerror or str(error)).lower()}")
+        _say(f"{error.filename or 'output'}: {errors.reason(error)}")
         _hush()
         sys.exit(2)
     finally:

@@ -55,6 +55,11 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
+def reason(error: OSError) -> str:
+    """Why the system refused, in lower case, as the end of a message."""
+    return (error.strerror or str(error)).lower()
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """ "; did you mean 'x'?", or the known names where none is near, for the end of a message."""
     names = sorted(known)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn
 
 import yaml
 
+from benchsuite import errors
 from benchsuite.errors import ProfileError, nearest
 
 Kind = Literal["profiles", "weights", "baselines", "datasets"]
@@ -76,7 +77,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ProfileError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ProfileError(f"{path}: cannot be read: {errors.reason(error)}") from None
     if not text.strip():
         raise ProfileError(f"{path}: the file is empty")
     return text

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchsuite import errors
 from benchsuite.errors import ResultError
 from benchsuite.records import Result
 from benchsuite.rundir import results
@@ -79,7 +80,7 @@ def read(folder: Path) -> Seal | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ResultError(f"{folder / NAME}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ResultError(f"{folder / NAME}: cannot be read: {errors.reason(error)}") from None
     lines = content.decode(errors="replace").splitlines()
     found = [match for line in lines if (match := _LINE.fullmatch(line)) and _is_inside(match[2])]
     return Seal(

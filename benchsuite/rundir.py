@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from benchsuite import errors
 from benchsuite.describe.tasks import Plan, Task
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.files import look
@@ -57,7 +58,7 @@ def new_default_out(profile: str, environ: Mapping[str, str], now: datetime) -> 
         except FileExistsError:
             continue
         except OSError as error:
-            raise OutputError(f"{path}: cannot be made: {(error.strerror or str(error)).lower()}") from None
+            raise OutputError(f"{path}: cannot be made: {errors.reason(error)}") from None
         return path
     raise AssertionError
 
@@ -132,7 +133,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = errors.reason(error)
         raise OutputError(f"{path}: cannot be written: {reason}; name another folder with -o") from None
 
 
@@ -250,7 +251,7 @@ def read_record(path: Path, kind: type[R]) -> R:
             raise ResultError(f"{path}: cannot be read: no regular file")
         return from_json(path.read_bytes(), kind)
     except OSError as error:
-        raise ResultError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ResultError(f"{path}: cannot be read: {errors.reason(error)}") from None
     except ValueError as error:
         raise ResultError(f"{path}: {error}") from None
 
@@ -283,6 +284,6 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
                     result = convert(content, Result)
                 yield path, result
             except OSError as error:
-                yield path, f"cannot be read: {(error.strerror or str(error)).lower()}"
+                yield path, f"cannot be read: {errors.reason(error)}"
             except ValueError as error:
                 yield path, str(error)

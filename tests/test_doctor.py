@@ -13,7 +13,8 @@ import pytest
 from fake_nvml import card, play
 from support import benchsuite
 
-from benchsuite.doctor import Finding, gpus, host
+from benchsuite.doctor import gpus, host
+from benchsuite.findings import Finding
 from benchsuite.host import machine, nvml
 
 GIB = 1 << 30

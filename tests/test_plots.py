@@ -86,7 +86,7 @@ def test_a_kind_is_drawn_to_a_new_file(
     assert len(content) > 4000
     code, _, err = call(capsys, *asked)
     assert code == 2
-    assert "exists and is not overwritten" in err
+    assert "exists already and is not overwritten" in err
     assert file.read_bytes() == content
 
 

@@ -23,9 +23,9 @@ from benchsuite import manifest
 from benchsuite.describe.profile import load
 from benchsuite.describe.tasks import Job, Placement, ProfileUsed
 from benchsuite.describe.training import Training
+from benchsuite.findings import Finding
 from benchsuite.measurement import PrecisionCheck, Stream
 from benchsuite.records import Code, DataUsed, Result, Tenant
-from benchsuite.report.verify import Finding
 from benchsuite.report.verify.check import DEMANDS, RECORDS, check
 from benchsuite.rundir import LOCK
 from benchsuite.telemetry import DeviceTelemetry, GpuProcess, Telemetry

@@ -26,7 +26,7 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
     A rerun is shown beside its original and never counts in a score.
     """
     from benchsuite.describe.tasks import ProfileUsed
-    from benchsuite.errors import OutputError
+    from benchsuite.errors import OutputError, reason
     from benchsuite.host import machine as host
     from benchsuite.launch.run_one import check_file, keep, run_single
     from benchsuite.records import Result
@@ -47,7 +47,7 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
         try:
             target.mkdir(parents=True)
         except OSError as error:
-            raise OutputError(f"{target}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+            raise OutputError(f"{target}: cannot be written: {reason(error)}") from None
     elif target is None and out != "-":
         target = path.parent
         check_file(target / ".rerun.json")

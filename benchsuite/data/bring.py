@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from benchsuite import errors
 from benchsuite.data import DataError, bpe, manifest, store, synthetic
 from benchsuite.data.descriptor import DataSet, Size
 from benchsuite.data.fetch import fetch
@@ -75,7 +76,7 @@ def bring(root: Path, data: DataSet, request: Request, watcher: Watcher) -> Prep
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"{root}: the disk is full; make room and go on with the same command") from None
         place = error.filename or root
-        raise DataError(f"{place}: {(error.strerror or str(error)).lower()}; name another folder with -d") from None
+        raise DataError(f"{place}: {errors.reason(error)}; name another folder with -d") from None
 
 
 def _ready(root: Path, data: DataSet, request: Request) -> Prepared | None:

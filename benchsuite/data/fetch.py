@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from benchsuite import __version__
+from benchsuite import __version__, errors
 from benchsuite.data import DataError
 from benchsuite.data.descriptor import Source
 from benchsuite.data.manifest import chunks
@@ -65,7 +65,7 @@ def fetch(source: Source, to: Path, report: Report, pauses_s: Sequence[float] | 
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DataError(f"{to.parent}: the disk is full; make room and go on with the same command") from None
-            raise DataError(f"{to}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+            raise DataError(f"{to}: cannot be written: {errors.reason(error)}") from None
     raise DataError("; ".join(problems))
 
 

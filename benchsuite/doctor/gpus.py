@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchsuite.describe.tasks import Gpu
-from benchsuite.doctor import Finding, bad, note, ok
+from benchsuite.findings import Finding, bad, note, ok
 from benchsuite.host import nvml
 from benchsuite.host.device import clock_events
 from benchsuite.telemetry import SLOWING

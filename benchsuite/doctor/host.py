@@ -11,12 +11,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from benchsuite.data import descriptor, store
 from benchsuite.describe import entries
 from benchsuite.describe import profile as profiles
-from benchsuite.doctor import Finding, bad, note, ok
+from benchsuite.findings import Finding, bad, note, ok
 from benchsuite.host import cpus, steal
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.telemetry import STOLEN_LIMIT, stolen_share
@@ -173,8 +171,3 @@ def start_findings(package: str = "torch") -> Iterator[Finding]:
     text = f"each task compiles {package}'s Python files anew ({why}): seconds more, untimed"
     remedy = "export PYTHONPYCACHEPREFIX=$HOME/.cache/pycache"
     yield note("start", text, f"unset PYTHONDONTWRITEBYTECODE; {remedy}" if sys.dont_write_bytecode else remedy)
-
-
-def to_json(findings: list[Finding]) -> str:
-    """The findings as JSON, for programs."""
-    return msgspec.json.format(msgspec.json.encode(findings), indent=2).decode()

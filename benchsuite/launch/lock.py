@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from benchsuite import errors
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.host.cgroupfs import started_ticks
 from benchsuite.host.machine import boot_id
@@ -48,7 +49,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise OutputError(f"{folder}: cannot be written: {errors.reason(error)}") from None
     try:
         if not _take(fd, tries=5):
             who = _holder(fd)
@@ -76,7 +77,7 @@ def holder(folder: Path) -> Holder | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ResultError(f"{folder}: its lock cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ResultError(f"{folder}: its lock cannot be read: {errors.reason(error)}") from None
     try:
         return None if _take(fd, fcntl.LOCK_SH) else _holder(fd)
     finally:

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
+from benchsuite import errors
 from benchsuite.describe.plan import plan_of
 from benchsuite.describe.tasks import ProfileUsed, Task
 from benchsuite.errors import Interrupted, OutputError
@@ -75,7 +76,7 @@ def check_file(path: Path) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp"):
             pass
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise OutputError(f"{path}: cannot be written: {errors.reason(error)}") from None
 
 
 def keep(result: Result, path: Path) -> Path:
@@ -90,4 +91,4 @@ def keep(result: Result, path: Path) -> Path:
             return path
         return write_result(path, result, datetime.now(timezone.utc))
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise OutputError(f"{path}: cannot be written: {errors.reason(error)}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from benchsuite import errors
 
 NONE = "n/a"
@@ -46,6 +48,12 @@ def percent(value: float | None, digits: int = 1) -> str:
 def count(number_of: int, noun: str) -> str:
     """ "1 task", "2 tasks"."""
     return f"{number_of:,} {noun}" if number_of == 1 else f"{number_of:,} {noun}s"
+
+
+def few(names: Iterable[str], limit: int) -> list[str]:
+    """The first `limit` names, then "and 3 more"."""
+    found = list(names)
+    return [*found[:limit], *([f"and {len(found) - limit:,} more"] if len(found) > limit else [])]
 
 
 def one_line(text: str | None, limit: int = 160) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from benchsuite import files
 from benchsuite.describe.profile import load
+from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Code, Run
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.load import OPEN
@@ -13,7 +14,7 @@ from benchsuite.report.read.workload import overlap_words
 from benchsuite.report.show.format import count, percent
 from benchsuite.report.stats import weights as weighing
 from benchsuite.report.stats.score import FAILURE_LIMIT
-from benchsuite.report.verify import Finding, note, ok, some, unmet
+from benchsuite.report.verify import some
 from benchsuite.report.verify.evidence import Evidence
 
 MIN_OVERLAP = 0.9

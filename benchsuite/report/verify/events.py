@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchsuite.events import EventReader, SliceClosed, rank_file
+from benchsuite.findings import Finding, note
 from benchsuite.measurement import Slice
 from benchsuite.records import Result
 from benchsuite.report.show.format import count
-from benchsuite.report.verify import Finding, all_or_bad, note
+from benchsuite.report.verify import all_or_bad
 from benchsuite.report.verify.evidence import Evidence
 from benchsuite.rundir import RunDir
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchsuite import manifest
+from benchsuite.findings import Finding, bad, note, ok, unmet
 from benchsuite.report.show.format import count
-from benchsuite.report.verify import Finding, bad, note, ok, unmet
 from benchsuite.report.verify.evidence import Evidence
 
 _ABOUT = "manifest"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Result
 from benchsuite.report.read.workload import COLD, WARM
 from benchsuite.report.show.format import count, one_line, percent
 from benchsuite.report.stats.use import cpu_stolen
-from benchsuite.report.verify import Finding, note, ok, some, unmet
+from benchsuite.report.verify import some
 from benchsuite.report.verify.evidence import Evidence
 from benchsuite.telemetry import SLOWING, STOLEN_LIMIT, DeviceTelemetry
 

@@ -17,10 +17,11 @@ from benchsuite.describe.plan import make_plan
 from benchsuite.describe.profile import Profile, of_text
 from benchsuite.describe.tasks import Plan, Task
 from benchsuite.errors import BenchError, ModelError
+from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Run
 from benchsuite.report.read.load import INSUFFICIENT, OPEN
 from benchsuite.report.show.format import count
-from benchsuite.report.verify import Finding, all_or_bad, hashed, note, ok, some, unmet
+from benchsuite.report.verify import all_or_bad, hashed, some
 from benchsuite.report.verify.evidence import Evidence
 
 # What of a task the plan decides. The rest depends on the environment in which it was planned.

@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.describe.tasks import Task
+from benchsuite.findings import Finding, note
 from benchsuite.measurement import Slice
 from benchsuite.records import Result, Run
 from benchsuite.report.show.format import count
-from benchsuite.report.verify import Finding, all_or_bad, hashed, note, some
+from benchsuite.report.verify import all_or_bad, hashed, some
 from benchsuite.report.verify.events import not_as_told
 from benchsuite.report.verify.evidence import Evidence, Kept
 
