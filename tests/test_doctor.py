@@ -43,13 +43,13 @@ def test_a_card_that_is_well_gives_no_trouble(monkeypatch: pytest.MonkeyPatch) -
     driver, gpu = of_cards(monkeypatch, card(0, **WELL))
     assert (driver.about, driver.state) == ("driver", "ok")
     assert (gpu.about, gpu.state) == ("GPU 0", "ok")
-    assert "persistence mode, ECC, MIG, power limit, clock events well; not told: processes" in gpu.text
+    assert "persistence mode, ECC, MIG, power limit, clock events well; not reported: processes" in gpu.text
 
 
 def test_a_card_that_answers_little_is_not_blamed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, gpu = of_cards(monkeypatch, card(0))
     assert (driver.state, gpu.state) == ("ok", "ok")
-    assert "not told: persistence mode, ECC" in gpu.text
+    assert "not reported: persistence mode, ECC" in gpu.text
 
 
 TROUBLES: dict[str, tuple[dict[str, Any], str, str, str]] = {

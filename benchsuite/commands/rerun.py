@@ -147,9 +147,4 @@ def _beside(original: Result, again: Result) -> None:
     if len(original.tenant.cpus) != len(again.tenant.cpus):
         click.echo(f"note: processors {len(original.tenant.cpus)} -> {len(again.tenant.cpus)}", err=True)
     if original.code != again.code:
-        click.echo(f"note: code {_code(original)} -> {_code(again)}", err=True)
-
-
-def _code(result: Result) -> str:
-    code = result.code
-    return f"{code.version} {(code.commit or '')[:10]}{' with changes' if code.dirty else ''}".strip()
+        click.echo(f"note: code {original.code.words} -> {again.code.words}", err=True)

@@ -1,4 +1,4 @@
-"""`benchsuite verify`: do the files of a run belong together, and is the run complete enough for a purchase?"""
+"""`benchsuite verify`: do the files of a run agree, and is the run complete enough for a purchase?"""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
-from benchsuite.records import Code
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.workload import overlap_words
@@ -132,7 +131,7 @@ def _facts(summary: Summary, score: Score) -> Iterator[Fact]:
         yield fact("Do not apply", f"{', '.join(score.weighing.beyond)} (the machine has fewer GPUs)")
     yield from _machine_facts(summary)
     yield from _work_facts(summary)
-    yield fact("Code", "; ".join(_code(code) for code in summary.code) or NONE)
+    yield fact("Code", "; ".join(code.words for code in summary.code) or NONE)
     slices, seconds = sum(job.slices for job in summary.jobs), math.fsum(job.seconds for job in summary.jobs)
     yield fact("Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s" if slices else NONE)
     if not summary.planned:
@@ -204,8 +203,3 @@ def _tally(settings: dict[str, int]) -> str:
         return next(iter(lines))
     found = (f"{line} [{count(tasks, 'task')}]" for line, tasks in zip(lines, settings.values(), strict=True))
     return "; ".join(found) or NONE
-
-
-def _code(code: Code) -> str:
-    commit = f" at {code.commit[:12]}" if code.commit else ""
-    return f"benchsuite {code.version}{commit}{', with uncommitted changes' if code.dirty else ''}"
