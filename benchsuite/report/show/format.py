@@ -1,4 +1,4 @@
-"""How figures and foreign text are written: `n/a` for none, thousands separators, one clean line."""
+"""Figures and foreign text as words: `n/a` for None, thousands separators, one line without control characters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NONE = "n/a"
 
 
 def number(value: float | None) -> str:
-    """Two decimals; more significant digits below 0.1, none from ten million up."""
+    """Two decimals; three significant digits below 0.1, no decimals from ten million up."""
     if value is None:
         return NONE
     if 0 < abs(value) < 0.1:
@@ -26,12 +26,12 @@ def ratio(value: float | None) -> str:
 
 
 def bounds(low: float | None, high: float | None) -> str:
-    """An interval of a ratio, a digit more than the ratio has."""
+    """An interval of a ratio, with one digit more than the ratio."""
     return NONE if low is None or high is None else f"{low:.3f} to {high:.3f}"
 
 
 def share(value: float | None) -> str:
-    """A share as percent, one decimal, without the sign (it stands in the column's name)."""
+    """A share as percent, one decimal, without "%", which stands in the column's name."""
     return NONE if value is None else f"{100 * value:.1f}"
 
 

@@ -1,4 +1,4 @@
-"""Files that a report is written to: a page, rows, Markdown, JSON. New ones only; '-' is standard output."""
+"""The files of a report: HTML, CSV, Markdown and JSON. No file is overwritten; '-' is standard output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STDOUT = "-"
 
 @dataclass(frozen=True)
 class Target:
-    """One format with the file it goes to, as it was given."""
+    """One format with its file, as the user names it."""
 
     kind: str
     file: str
@@ -26,7 +26,7 @@ class Target:
 
 
 def targets(files: Mapping[str, str | None]) -> list[Target]:
-    """Where each format that is asked for goes.
+    """The place of each format that the user asks for.
 
     Args:
         files: format ("html", "csv", "md", "json") to file name.
@@ -50,10 +50,10 @@ def targets(files: Mapping[str, str | None]) -> list[Target]:
 
 
 def written(report: Report, out: Path, asked: list[Target]) -> Iterator[tuple[Target, str]]:
-    """Write each file, and yield each target with its text; what goes to standard output is not written here.
+    """Write each file, and yield each target with its text, also those for standard output.
 
     Args:
-        out: the results folder, or the summary, that the report is of.
+        out: the results folder or the summary of the report.
 
     Raises:
         OutputError: a file exists or cannot be written.

@@ -1,4 +1,4 @@
-"""A report: what it is made of, and its document."""
+"""A report, and its document."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from benchsuite.report.stats.score import Score
 
 @dataclass(frozen=True)
 class Report:
-    """All that is shown.
+    """The content of a report.
 
-    `title` names the folder or file. `logs` is the folder of the tasks' output, if it is kept. `price` is that of the
-    machine, in any currency. `gpus` is None unless the user asks to compare them.
+    `title` names the folder or file. `logs` is the folder of the tasks' output, if it still exists. `price` is the
+    machine's price in any currency. `gpus` is None unless the user asks to compare GPUs.
     """
 
     title: str

@@ -1,8 +1,8 @@
 """The hashes by which the files of a run refer to each other, recomputed.
 
 The run's own benchsuite made them from its records (`profile.load`, `host.machine.facts_sha256`). The records of a
-newer benchsuite have more fields. So each hash is computed twice: from today's record, and from the JSON file, whose fields
-keep the order of the old record.
+newer benchsuite have more fields. So each hash is computed twice: from today's record, and from the JSON file, whose
+fields keep the order of the old record.
 """
 
 from __future__ import annotations

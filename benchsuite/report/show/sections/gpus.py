@@ -1,4 +1,4 @@
-"""GPUs side by side: each job on each GPU in percent of the row's best, and which GPUs are outliers."""
+"""GPUs side by side: each job on each GPU in percent of the row's best, and the outliers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TITLES: Mapping[Figure, str] = {
     "min": "Lowest of the repeats",
     "max": "Highest of the repeats",
 }
-# As many GPUs fit side by side in 120 columns of text.
+# The number of GPUs that fit side by side in 120 columns of text.
 _SIDE_BY_SIDE = 8
 _Job = tuple[str, Mapping[GpuKey, stats.Cell]]
 
@@ -45,7 +45,7 @@ def _parts(found: GpuComparison) -> Iterator[Part]:
 
 
 def findings(found: GpuComparison) -> Iterator[Sentence]:
-    """Each outlier with its likely cause, or that there is none; and what could not be tested."""
+    """Each outlier with its likely cause, or a sentence that no GPU is one; then the jobs that are not tested."""
     for outlier in found.outliers:
         yield sentence(one_line(_outlier(outlier), 2000), "warn")
     if found.tests and not found.outliers:
@@ -66,9 +66,8 @@ def percent_of_best(cells: Mapping[GpuKey, stats.Cell], which: Figure, gpu: GpuK
 
 
 def _matrix(found: GpuComparison, which: Figure, gpus: Sequence[GpuKey]) -> Table:
-    columns: list[Column[_Job]] = [Column("job", lambda job: job[0])]
-    columns += [Column(gpu.short, partial(_cell, which=which, gpu=gpu), right=True, prose=True) for gpu in gpus]
-    return table(columns, list(found.cells.items()))
+    cells = (Column[_Job](gpu.short, partial(_cell, which=which, gpu=gpu), right=True, prose=True) for gpu in gpus)
+    return table((Column("job", lambda job: job[0]), *cells), found.cells.items())
 
 
 def _cell(job: _Job, which: Figure, gpu: GpuKey) -> Cell:

@@ -1,4 +1,4 @@
-"""How throughput grows with the GPUs (on a CPU: the ranks) of a group."""
+"""Throughput over the number of GPUs (on a CPU: of ranks) in a group."""
 
 from __future__ import annotations
 
