@@ -1,4 +1,4 @@
-"""Writing that leaves no half a file, and never replaces one by accident."""
+"""Writing that leaves no partial file, and never replaces one by accident."""
 
 from __future__ import annotations
 

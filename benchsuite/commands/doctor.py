@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from pathlib import Path
@@ -29,20 +28,18 @@ def command(data: str | None, as_json: bool) -> int:
     tasks = max(1, len(visible))
     folder = Path(data or os.environ.get("BENCHSUITE_DATA") or "data")
     results = Path(os.environ.get("BENCHSUITE_OUT") or "results")
-    findings = list(
-        itertools.chain(
-            gpus.findings(here.gpus, visible, here.gpu_note or why_not, {os.getpid()}),
-            gpus.torch_findings(visible, os.environ),
-            host.fence_findings(tasks),
-            host.cpu_findings(),
-            host.memory_findings(tasks),
-            host.disk_findings(results),
-            host.data_findings(folder),
-            host.extras_findings(),
-            host.start_findings(),
-        )
-    )
-    troubles = sum(f.state == "bad" for f in findings)
+    findings = [
+        *gpus.findings(here.gpus, visible, here.gpu_note or why_not, {os.getpid()}),
+        *gpus.torch_findings(visible, os.environ),
+        *host.fence_findings(tasks),
+        *host.cpu_findings(),
+        *host.memory_findings(tasks),
+        *host.disk_findings(results),
+        *host.data_findings(folder),
+        *host.extras_findings(),
+        *host.start_findings(),
+    ]
+    troubles = sum(f.is_bad() for f in findings)
     if as_json:
         click.echo(json.dumps([{name: getattr(finding, name) for name in _FIELDS} for finding in findings], indent=2))
         return 1 if troubles else 0

@@ -27,10 +27,10 @@ print(json.dumps({"torch": str(torch.__version__), "cuda": torch.version.cuda, "
 def findings(
     present: Sequence[Gpu], visible: Sequence[Gpu], why_none: str | None, own_pids: set[int]
 ) -> Iterator[Finding]:
-    """All findings about the GPUs. `why_none` is the reason if there are none."""
+    """All findings about the GPUs; `why_none` is the reason for an empty `visible`."""
     if not visible:
         remedy = "install NVIDIA's driver, or set CUDA_VISIBLE_DEVICES; without GPUs only 'benchsuite jobs smoke' runs"
-        yield bad("driver", f"no GPU can be used: {why_none or 'none is visible'}", remedy)
+        yield bad("driver", f"no GPU can be used: {why_none or 'the process sees no GPU'}", remedy)
         return
     yield ok("driver", f"{nvml.driver() or 'unknown version'}, {len(visible)} of {len(present)} GPUs visible")
     for gpu in visible:

@@ -38,7 +38,7 @@ class Source:
         """The results folder, with every slice.
 
         Raises:
-            ResultError: there is a summary only, or `task` names none of its tasks.
+            ResultError: there is only a summary, or the folder holds no `task`.
         """
         from benchsuite.report.read.load import load
 

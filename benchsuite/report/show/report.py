@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Document, Section, sentence
 from benchsuite.report.show.sections.comparison import comparison_section
-from benchsuite.report.show.sections.gpus import gpus_section
+from benchsuite.report.show.sections.gpus import gpus_section, scaling_section
 from benchsuite.report.show.sections.jobs import jobs_section
 from benchsuite.report.show.sections.origin import headline, progress
-from benchsuite.report.show.sections.scaling import scaling_section
 from benchsuite.report.show.sections.score import score_block
 from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
 from benchsuite.report.show.sections.use import slowed_section, use_section

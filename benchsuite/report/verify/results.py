@@ -83,8 +83,8 @@ def _as_asked(result: Result) -> Task:
 
 def _differences(planned: Task, found: Task) -> Iterator[str]:
     for prefix, one, other in (("job.", planned.job, found.job), ("", planned, found)):
-        before, after = msgspec.structs.asdict(one), msgspec.structs.asdict(other)
-        yield from (f"{prefix}{name}" for name in before if name != "job" and before[name] != after[name])
+        fields = (name for name in one.__struct_fields__ if name != "job")
+        yield from (f"{prefix}{name}" for name in fields if getattr(one, name) != getattr(other, name))
 
 
 def _machine(path: Path, run: Run, results: Mapping[str, Result]) -> Finding:
@@ -99,9 +99,7 @@ def _machine(path: Path, run: Run, results: Mapping[str, Result]) -> Finding:
     if later and not troubles:
         text = f"{count(len(later), 'result')} after a resumption with other machine facts than run.json"
         return note("machine", f"{text}: another boot, driver or package", None, sorted(later))
-    return all_or_bad(
-        "machine", troubles, f"all results name the machine of run.json, facts {facts[-1][:12]}", "contradiction"
-    )
+    return all_or_bad("machine", troubles, f"all results name the machine of run.json, facts {facts[-1][:12]}")
 
 
 def _clocks(run: Run | None, results: Mapping[str, Result]) -> Finding:
@@ -129,7 +127,6 @@ def _clocks(run: Run | None, results: Mapping[str, Result]) -> Finding:
             "clocks",
             troubles,
             f"{count(len(boots), 'boot')}, the offset between both clocks is constant",
-            "contradiction",
         )
     text = f"the wall clock was set during the run, or {count(len(stepped), 'result')} come from another machine"
     return note("clocks", text, None, stepped)

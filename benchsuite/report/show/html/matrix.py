@@ -62,14 +62,10 @@ def level(cell: Cell) -> str:
 
 
 def _row(of_job: Mapping[Place, Sequence[TaskSummary]], shown: Sequence[Place]) -> list[Cell]:
-    means = {place: _mean(tasks) for place, tasks in of_job.items()}
-    best = max((mean for mean in means.values() if mean is not None), default=None)
+    perfs = {place: [task.perf for task in tasks if task.perf is not None] for place, tasks in of_job.items()}
+    means = {place: statistics.fmean(values) for place, values in perfs.items() if values}
+    best = max(means.values(), default=None)
     return [_cell(of_job.get(place, ()), means.get(place), best) for place in shown]
-
-
-def _mean(tasks: Sequence[TaskSummary]) -> float | None:
-    perfs = [task.perf for task in tasks if task.perf is not None]
-    return statistics.fmean(perfs) if perfs else None
 
 
 def _cell(tasks: Sequence[TaskSummary], mean: float | None, best: float | None) -> Cell:
