@@ -123,12 +123,9 @@ def _clocks(run: Run | None, results: Mapping[str, Result]) -> Finding:
         usual = sorted(offsets.values())[len(offsets) // 2]
         stepped += [name for name, offset in offsets.items() if abs(offset - usual) > CLOCK_STEP_S]
     if troubles or not stepped:
-        return all_or_bad(
-            "clocks",
-            troubles,
-            f"{count(len(boots), 'boot')}, the offset between both clocks is constant",
-        )
-    text = f"the wall clock was set during the run, or {count(len(stepped), 'result')} come from another machine"
+        fine = f"{count(len(boots), 'boot')}, the offset between both clocks is constant"
+        return all_or_bad("clocks", troubles, fine)
+    text = f"the wall clock was set during the run, or {count(len(stepped), 'result')} come from another run"
     return note("clocks", text, None, stepped)
 
 
