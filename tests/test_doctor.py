@@ -186,15 +186,15 @@ def test_data_sets_are_found_ready_missing_or_damaged_with_the_command_for_each(
 
 @pytest.mark.torch
 def test_the_command_says_each_finding_and_its_remedy(tmp_path: Path) -> None:
-    told = benchsuite("doctor", cwd=tmp_path)
+    printed = benchsuite("doctor", cwd=tmp_path)
     listed = benchsuite("doctor", "--json", cwd=tmp_path)
     findings = json.loads(listed.stdout)
     assert {"driver", "torch", "isolation", "processors", "memory", "disk", "data", "extras"} <= {
         f["about"] for f in findings
     }
     bad = [f for f in findings if f["state"] == "bad"]
-    assert listed.returncode == told.returncode == (1 if bad else 0)
+    assert listed.returncode == printed.returncode == (1 if bad else 0)
     for finding in findings:
         if finding["about"] != "load":
-            assert finding["about"] in told.stdout
+            assert finding["about"] in printed.stdout
     assert all(f["remedy"] for f in bad)

@@ -29,7 +29,7 @@ KINDS = ("compare", "scaling", "telemetry", "throughput")
 
 
 def keep_progression(folder: Path, rates: dict[int, list[float]]) -> Path:
-    """A run with a group of so many GPUs, whose repeats had these totals."""
+    """A run with groups of GPUs: number of GPUs -> the totals of its repeats."""
     results = []
     for gpus, totals in rates.items():
         for repeat, total in enumerate(totals):

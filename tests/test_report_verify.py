@@ -1,4 +1,4 @@
-"""`benchsuite verify`: an untouched run is clean, each kind of tampering is found and named, demands are told apart."""
+"""`benchsuite verify`: an untouched run is clean, each kind of tampering is found and named, unmet demands are named."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ def test_a_run_that_went_on_after_a_reboot_names_other_facts_with_reason(run: Pa
 
 
 def test_a_run_of_an_older_benchsuite_keeps_its_hashes(run: Path) -> None:
-    """Its records had fewer fields: a job no layout of channels, a machine no note on its GPUs."""
+    """Its records have fewer fields: a job has no layout of channels, a machine no note on its GPUs."""
 
     def sha256(content: object) -> str:
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
@@ -390,9 +390,9 @@ def test_exit_status_and_text(run: Path) -> None:
     assert strict.returncode == 1
     assert "BAD   repeats" in strict.stdout
     in_result(faster)(run)
-    told = in_process("verify", "out", "--json", cwd=run.parent)
-    found = json.loads(told.stdout)
-    assert told.returncode == 0, "only --strict judges"
+    done = in_process("verify", "out", "--json", cwd=run.parent)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, "only --strict judges"
     assert {f["about"] for f in found["findings"] if f["bad"]} == {"manifest", "events"}
     assert {f["section"] for f in found["findings"]} == {RECORDS, DEMANDS}
 
