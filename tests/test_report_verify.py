@@ -1,4 +1,4 @@
-"""`benchsuite verify`: an untouched run is clean, each kind of tampering is found and named, unmet demands are named."""
+"""`benchsuite verify`: an untouched run is clean, each kind of tampering and each unmet demand is named."""
 
 from __future__ import annotations
 
