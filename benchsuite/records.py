@@ -45,6 +45,12 @@ class Code(Record, frozen=True, kw_only=True):
     commit: Annotated[str | None, Meta(description="only from a checkout")] = None
     dirty: Annotated[bool | None, Meta(description="the checkout had uncommitted changes")] = None
 
+    @property
+    def words(self) -> str:
+        """ "benchsuite 0.1.0 at 1a2b3c4d5e6f, with uncommitted changes"."""
+        commit = f" at {self.commit[:12]}" if self.commit else ""
+        return f"benchsuite {self.version}{commit}{', with uncommitted changes' if self.dirty else ''}"
+
 
 class Run(Record, frozen=True, kw_only=True):
     """`run.json`: the command, the profile, the machines and the code of a run."""

@@ -1,4 +1,4 @@
-"""Writing that leaves no half a file, and never replaces one by accident."""
+"""Writing that leaves no partial file, and never replaces one by accident."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import errno
 import os
 import secrets
 from pathlib import Path
+
+from benchsuite.errors import OutputError, one_line, reason
+from benchsuite.files import look
+
+_TAKEN = "exists already and is not overwritten"
+_NO_FOLDER = "cannot be written: no such folder"
 
 
 def write_aside(folder: Path, content: bytes) -> Path:
@@ -51,6 +57,37 @@ def write_new(path: Path, content: bytes) -> None:
         take(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def check_place(path: Path, option: str) -> None:
+    """Can a user's file be written here later? `option` is the one that names the file.
+
+    Raises:
+        OutputError: the file exists, or its folder does not.
+    """
+    if look(path):
+        raise OutputError(_refusal(path, _TAKEN, option))
+    if look(path.parent) != "folder":
+        raise OutputError(_refusal(path, _NO_FOLDER, option))
+
+
+def write_for_user(path: Path, content: bytes, option: str) -> None:
+    """Write a new file that a user named with `option`.
+
+    Raises:
+        OutputError: the file exists, or it cannot be written.
+    """
+    try:
+        write_new(path, content)
+    except FileExistsError:
+        raise OutputError(_refusal(path, _TAKEN, option)) from None
+    except OSError as error:
+        why = _NO_FOLDER if error.errno == errno.ENOENT else f"cannot be written: {reason(error)}"
+        raise OutputError(_refusal(path, why, option)) from None
+
+
+def _refusal(path: Path, why: str, option: str) -> str:
+    return f"{one_line(str(path))}: {why}; name another file with {option}"
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -13,7 +13,8 @@ import pytest
 from fake_nvml import card, play
 from support import benchsuite
 
-from benchsuite.doctor import Finding, gpus, host
+from benchsuite.doctor import gpus, host
+from benchsuite.findings import Finding
 from benchsuite.host import machine, nvml
 
 GIB = 1 << 30
@@ -42,13 +43,13 @@ def test_a_card_that_is_well_gives_no_trouble(monkeypatch: pytest.MonkeyPatch) -
     driver, gpu = of_cards(monkeypatch, card(0, **WELL))
     assert (driver.about, driver.state) == ("driver", "ok")
     assert (gpu.about, gpu.state) == ("GPU 0", "ok")
-    assert "persistence mode, ECC, MIG, power limit, clock events well; not told: processes" in gpu.text
+    assert "persistence mode, ECC, MIG, power limit, clock events well; not reported: processes" in gpu.text
 
 
 def test_a_card_that_answers_little_is_not_blamed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, gpu = of_cards(monkeypatch, card(0))
     assert (driver.state, gpu.state) == ("ok", "ok")
-    assert "not told: persistence mode, ECC" in gpu.text
+    assert "not reported: persistence mode, ECC" in gpu.text
 
 
 TROUBLES: dict[str, tuple[dict[str, Any], str, str, str]] = {
@@ -185,15 +186,15 @@ def test_data_sets_are_found_ready_missing_or_damaged_with_the_command_for_each(
 
 @pytest.mark.torch
 def test_the_command_says_each_finding_and_its_remedy(tmp_path: Path) -> None:
-    told = benchsuite("doctor", cwd=tmp_path)
+    printed = benchsuite("doctor", cwd=tmp_path)
     listed = benchsuite("doctor", "--json", cwd=tmp_path)
     findings = json.loads(listed.stdout)
     assert {"driver", "torch", "isolation", "processors", "memory", "disk", "data", "extras"} <= {
         f["about"] for f in findings
     }
     bad = [f for f in findings if f["state"] == "bad"]
-    assert listed.returncode == told.returncode == (1 if bad else 0)
+    assert listed.returncode == printed.returncode == (1 if bad else 0)
     for finding in findings:
         if finding["about"] != "load":
-            assert finding["about"] in told.stdout
+            assert finding["about"] in printed.stdout
     assert all(f["remedy"] for f in bad)

@@ -27,6 +27,7 @@ GROUND = {
     "rundir",
     "manifest",
     "writing",
+    "findings",
     "files",
     "errors",
 }

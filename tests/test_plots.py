@@ -29,7 +29,7 @@ KINDS = ("compare", "scaling", "telemetry", "throughput")
 
 
 def keep_progression(folder: Path, rates: dict[int, list[float]]) -> Path:
-    """A run with a group of so many GPUs, whose repeats had these totals."""
+    """A run with groups of GPUs: number of GPUs -> the totals of its repeats."""
     results = []
     for gpus, totals in rates.items():
         for repeat, total in enumerate(totals):
@@ -86,7 +86,7 @@ def test_a_kind_is_drawn_to_a_new_file(
     assert len(content) > 4000
     code, _, err = call(capsys, *asked)
     assert code == 2
-    assert "exists and is not overwritten" in err
+    assert "exists already and is not overwritten" in err
     assert file.read_bytes() == content
 
 

@@ -92,14 +92,14 @@ def test_only_bad_files_is_exit_status_1(call: Call, tmp_path: Path) -> None:
 def test_bad_input_is_one_line_and_exit_status_2(call: Call, tmp_path: Path, command: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "list.json").write_text("[]")
-    for path, told in (
+    for path, expected in (
         (tmp_path / "empty", "no results in this folder"),
         (tmp_path / "none", "no such folder"),
         (tmp_path / "list.json", "not a summary of benchsuite"),
     ):
         code, out, err = call(command, path)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert told in err
+        assert expected in err
 
 
 def test_bad_weights_are_exit_status_2(call: Call, tmp_path: Path) -> None:

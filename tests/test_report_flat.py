@@ -183,7 +183,7 @@ def test_each_goes_to_its_file_and_the_text_is_still_printed(
         assert call(capsys, "report", tmp_path / "run", f"--{kind}", "-")[1].encode() == kept[kind]
     code, out, err = call(capsys, "report", tmp_path / "run", *options)
     assert (code, out) == (2, "")
-    assert "r.html: exists already and is not overwritten; name another with --html" in err
+    assert "r.html: exists already and is not overwritten; name another file with --html" in err
     assert {kind: file.read_bytes() for kind, file in files.items()} == kept
 
 

@@ -343,7 +343,7 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
         RunDir(tmp_path / "run").note_attempt(Attempt(event="start", task=f"vae.J0.{gpu}", attempt=1, at=""))
     with held(tmp_path / "run"):
         document = loaded(tmp_path / "run")
-    assert document.intro[1].text.endswith("vae.J0.7 on GPU 7 and 2 more.")
+    assert document.intro[1].text.endswith("vae.J0.7 on GPU 7; and 2 more.")
     assert beside(document, "Failure rate") == "n/a | UNFINISHED | so far (0 of 12 ended): 0 not ok"
     assert beside(document, "Score").endswith("no score: no weighed job has a throughput")
     assert [of.title for of in document.sections if of.title == "Not ok"] == []

@@ -1,4 +1,4 @@
-"""`benchsuite verify`: an untouched run is clean, each kind of tampering is found and named, demands are told apart."""
+"""`benchsuite verify`: an untouched run is clean, each kind of tampering and each unmet demand is named."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from benchsuite import manifest
 from benchsuite.describe.profile import load
 from benchsuite.describe.tasks import Job, Placement, ProfileUsed
 from benchsuite.describe.training import Training
+from benchsuite.findings import Finding
 from benchsuite.measurement import PrecisionCheck, Stream
 from benchsuite.records import Code, DataUsed, Result, Tenant
-from benchsuite.report.verify import Finding
 from benchsuite.report.verify.check import DEMANDS, RECORDS, check
 from benchsuite.rundir import LOCK
 from benchsuite.telemetry import DeviceTelemetry, GpuProcess, Telemetry
@@ -175,7 +175,7 @@ def text_made_impossible(run: Json) -> None:
 TAMPERINGS: dict[str, tuple[Callable[[Path], object], dict[str, str]]] = {
     "a changed figure": (in_result(faster), {"events": "p.one.J1"}),
     "a slice taken out": (in_result(without_a_slice), {"slices": "are missing before slice 1", "events": "p.one.J1"}),
-    "slices of another": (copied_over, {"slices": "the very slices of p.one.J0", "events": "p.one.J1"}),
+    "slices of another": (copied_over, {"slices": "the same slices as p.one.J0", "events": "p.one.J1"}),
     "a removed result": (
         lambda run: result_of(run, "one.J1").unlink(),
         {"attempts": "one.J1: its result p.one.J1"},
@@ -212,7 +212,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], object], dict[str, str]]] = {
     ),
     "fewer repeats": (
         in_file("run.json", lambda r: r.update(repeats=1)),
-        {"plan is whole": "says 1 repeat", "plan": "two.J1 is in plan.json, and was not asked for"},
+        {"plan is whole": "says 1 repeat", "plan": "two.J1 is in plan.json, but was not asked for"},
     ),
     "another end": (other_attempts('"status":"failed"', '"status":"ok"'), {"attempts": "two.J0, attempt 1, ok"}),
     "another attempt": (other_attempts('"attempt":1', '"attempt":2'), {"attempts": "attempts 2"}),
@@ -220,9 +220,9 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], object], dict[str, str]]] = {
     "no attempts": (lambda run: (run / "attempts.jsonl").unlink(), {"files": "attempts.jsonl is missing"}),
     "another machine": (
         in_file("run.json", lambda r: r["machines"][0].update(cpu="Faster CPU")),
-        {"machine": "names other machine facts"},
+        {"machine": "its machine facts are not those in run.json"},
     ),
-    "another host": (in_result(lambda r: r["identity"].update(host="b")), {"results": "it is of host b"}),
+    "another host": (in_result(lambda r: r["identity"].update(host="b")), {"results": "its host is b"}),
     "another boot": (in_result(lambda r: r["timeline"]["clock"].update(boot_id="b")), {"clocks": "2 boots"}),
     "a timeline that runs backwards": (in_result(backwards), {"timeline": "s before started"}),
     "no plan": (lambda run: (run / "plan.json").unlink(), {"files": "plan.json is missing"}),
@@ -344,7 +344,7 @@ def test_a_run_that_went_on_after_a_reboot_names_other_facts_with_reason(run: Pa
 
 
 def test_a_run_of_an_older_benchsuite_keeps_its_hashes(run: Path) -> None:
-    """Its records had fewer fields: a job no layout of channels, a machine no note on its GPUs."""
+    """Its records have fewer fields: a job has no layout of channels, a machine no note on its GPUs."""
 
     def sha256(content: object) -> str:
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
@@ -390,9 +390,9 @@ def test_exit_status_and_text(run: Path) -> None:
     assert strict.returncode == 1
     assert "BAD   repeats" in strict.stdout
     in_result(faster)(run)
-    told = in_process("verify", "out", "--json", cwd=run.parent)
-    found = json.loads(told.stdout)
-    assert told.returncode == 0, "only --strict judges"
+    done = in_process("verify", "out", "--json", cwd=run.parent)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, "only --strict judges"
     assert {f["about"] for f in found["findings"] if f["bad"]} == {"manifest", "events"}
     assert {f["section"] for f in found["findings"]} == {RECORDS, DEMANDS}
 
@@ -516,7 +516,7 @@ WARM = DataUsed(name="mnist", real=True, version="1", sha256="f" * 64, page_cach
         ("stolen CPU", "note", "known of 5 of 6", {"stolen": None}),
         ("throttling", "unmet", "1 GPU window", {"telemetry": {"clock_events_s": {"hw_thermal": 2.0}}}),
         ("throttling", "note", "known of 5 of 6", {"telemetry": UNKNOWN}),
-        ("foreign", "unmet", "1 process", {"telemetry": {"foreign": (GpuProcess(pid=7, memory_bytes=1, here=True),)}}),
+        ("foreign", "unmet", "1 case", {"telemetry": {"foreign": (GpuProcess(pid=7, memory_bytes=1, here=True),)}}),
         ("foreign", "note", "in a container", {"telemetry": UNKNOWN}),
         ("ECC", "unmet", "1 GPU window", {"telemetry": {"ecc_uncorrected": 1}}),
         ("ECC", "note", "known of 5 of 6", {"telemetry": UNKNOWN}),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import json
 import os
 from pathlib import Path
 
 import click
 
-_MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
-_COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
+_FIELDS = ("about", "state", "text", "remedy")
 
 
 @click.command()
@@ -21,6 +20,7 @@ def command(data: str | None, as_json: bool) -> int:
     Exit status 0, or 1 if something is BAD.
     """
     from benchsuite.doctor import gpus, host
+    from benchsuite.findings import lines
     from benchsuite.host import machine
 
     here = machine.describe(os.environ)
@@ -28,29 +28,24 @@ def command(data: str | None, as_json: bool) -> int:
     tasks = max(1, len(visible))
     folder = Path(data or os.environ.get("BENCHSUITE_DATA") or "data")
     results = Path(os.environ.get("BENCHSUITE_OUT") or "results")
-    findings = list(
-        itertools.chain(
-            gpus.findings(here.gpus, visible, here.gpu_note or why_not, {os.getpid()}),
-            gpus.torch_findings(visible, os.environ),
-            host.fence_findings(tasks),
-            host.cpu_findings(),
-            host.memory_findings(tasks),
-            host.disk_findings(results),
-            host.data_findings(folder),
-            host.extras_findings(),
-            host.start_findings(),
-        )
-    )
-    troubles = sum(f.state == "bad" for f in findings)
+    findings = [
+        *gpus.findings(here.gpus, visible, here.gpu_note or why_not, {os.getpid()}),
+        *gpus.torch_findings(visible, os.environ),
+        *host.fence_findings(tasks),
+        *host.cpu_findings(),
+        *host.memory_findings(tasks),
+        *host.disk_findings(results),
+        *host.data_findings(folder),
+        *host.extras_findings(),
+        *host.start_findings(),
+    ]
+    troubles = sum(f.is_bad() for f in findings)
     if as_json:
-        click.echo(host.to_json(findings))
+        click.echo(json.dumps([{name: getattr(finding, name) for name in _FIELDS} for finding in findings], indent=2))
         return 1 if troubles else 0
     width = max(len(f.about) for f in findings)
-    for finding in findings:
-        mark = click.style(_MARKS[finding.state], fg=_COLOURS[finding.state])
-        click.echo(f"{mark}  {finding.about:<{width}}  {finding.text}")
-        if finding.remedy:
-            click.echo(f"{'':4}  {'':{width}}  -> {finding.remedy}")
+    for line in lines(findings, width, click.style):
+        click.echo(line)
     notes = sum(f.state == "note" for f in findings)
     verdict = "will not all be" if troubles else "will be"
     click.echo(f"{troubles} bad, {notes} to note: results of this machine {verdict} trustworthy.")

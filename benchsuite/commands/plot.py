@@ -23,25 +23,20 @@ def command(results: Path | None, kind: str, output: str | None, base: str | Non
     RESULTS is a results folder or a summary; the default is the newest run.
     """
     from benchsuite import rundir
-    from benchsuite.errors import OutputError, UsageError, one_line, reason
-    from benchsuite.files import look
+    from benchsuite.errors import UsageError, one_line
     from benchsuite.report import plots
     from benchsuite.report.sources import summary_of
     from benchsuite.report.stats.compare import find_base
-    from benchsuite.writing import write_new
+    from benchsuite.writing import check_place, write_for_user
 
     target = Path(output or f"{kind}.png")
     if target.suffix.lower() not in _ENDINGS:
         raise UsageError(f"-o {one_line(str(target))}: name a file that ends in {', '.join(_ENDINGS)}")
-    if look(target):
-        raise OutputError(f"{target}: the file exists and is not overwritten; name another with -o")
+    check_place(target, "-o")
     results = results or rundir.newest_run(os.environ)
     against = find_base(base) if base else None
     figure = plots.draw(kind, plots.Source(summary_of(results), results, against, base or "", task))
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=150, format=target.suffix[1:].lower())
-    try:
-        write_new(target, drawn.getvalue())
-    except OSError as error:
-        raise OutputError(f"{target}: cannot be written: {reason(error)}") from None
+    write_for_user(target, drawn.getvalue(), "-o")
     click.echo(f"benchsuite: plot written to {one_line(str(target))}", err=True)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import click
 
-# In cells, where the output is no terminal (a pipe, a log).
+# In cells, if the output is not a terminal but a pipe or a log.
 _PIPE_WIDTH = 120
 
 
 def _finite(_context: click.Context, _option: click.Parameter, value: float) -> float:
     if math.isnan(value):
-        raise click.BadParameter("nan is no number of percent.")
+        raise click.BadParameter("nan is not a percentage.")
     return value
 
 
@@ -36,15 +36,15 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     default=2.0,
     show_default=True,
     callback=_finite,
-    help="What counts as the same speed.",
+    help="The difference up to which speeds count as the same.",
 )
-@click.option("--compare-unlike", is_flag=True, help="Compare jobs too that do not train the same on both sides.")
+@click.option("--compare-unlike", is_flag=True, help="Also compare jobs whose workload differs between both sides.")
 @click.option(
     "--penalize-variance/--no-penalize-variance",
     default=True,
-    help="Take std% off perf_adj, on both sides of a comparison.  [default: penalize]",
+    help="Reduce perf_adj by std%, on both sides of a comparison.  [default: penalize]",
 )
-@click.option("--compare-gpus", is_flag=True, help="Set the GPUs side by side, and name outliers.")
+@click.option("--compare-gpus", is_flag=True, help="Show the GPUs side by side, and name outliers.")
 @click.option("--price", type=float, metavar="P", help="The machine's price: adds price / score, in its currency.")
 @click.option("--html", metavar="FILE", help="Write one self-contained page, with curves, to a new file.")
 @click.option("--csv", metavar="FILE", help="Write one row a job; '-' is standard output, in place of the text.")
@@ -63,7 +63,7 @@ def command(
 ) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
-    Can be used at any time, also while a run is going on. Exit status 1: no task is ok (yet).
+    It works at any time, also during a run. Exit status 1: no task is ok (yet).
     """
     from rich.console import Console
 

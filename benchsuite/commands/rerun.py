@@ -62,7 +62,7 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
 
 
 def _go_to(original: Result) -> None:
-    """Change to the folder in which the original found an entry of the user's own."""
+    """Change to the folder in which the original task found the user's own model."""
     if original.task.job.entry and original.task.cwd and Path(original.task.cwd).is_dir():
         os.chdir(original.task.cwd)
 
@@ -87,7 +87,7 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     if note:
         altered = (*altered, note)
     if old.data_root and not Path(old.data_root).is_dir():
-        raise UsageError(f"{path}: its data folder {old.data_root} is not here; bring it back, or link it there")
+        raise UsageError(f"{path}: its data folder {old.data_root} is missing; bring it back, or link it there")
     for change in job_changes(old.job, job):
         click.echo(f"changed: {change}", err=True)
     task = plan.again(old, job, place)
@@ -95,7 +95,7 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
 
 
 def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, str | None]:
-    """Where a task goes again: its own GPUs, else those in their places, which is said and returned as a change."""
+    """The place of the rerun: the same GPUs, or those with the same indices; this change is printed and returned."""
     from benchsuite.describe.plan import Place, places
     from benchsuite.describe.tasks import PLACE_AXES
     from benchsuite.errors import UsageError
@@ -127,7 +127,7 @@ def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, st
 
 
 def _beside(original: Result, again: Result) -> None:
-    """The original's figure, the rerun's, and what in code or software lies between them."""
+    """Print both figures, and the differences in code, software and isolation."""
     from benchsuite.report.measure.window import task_window
     from benchsuite.report.show.one_line import figure
 
@@ -147,9 +147,4 @@ def _beside(original: Result, again: Result) -> None:
     if len(original.tenant.cpus) != len(again.tenant.cpus):
         click.echo(f"note: processors {len(original.tenant.cpus)} -> {len(again.tenant.cpus)}", err=True)
     if original.code != again.code:
-        click.echo(f"note: code {_code(original)} -> {_code(again)}", err=True)
-
-
-def _code(result: Result) -> str:
-    code = result.code
-    return f"{code.version} {(code.commit or '')[:10]}{' with changes' if code.dirty else ''}".strip()
+        click.echo(f"note: code {original.code.words} -> {again.code.words}", err=True)

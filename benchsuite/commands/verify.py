@@ -1,4 +1,4 @@
-"""`benchsuite verify`: do the files of a run belong together, and is the run complete enough for a purchase?"""
+"""`benchsuite verify`: do the files of a run agree, and is the run complete enough for a purchase?"""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from benchsuite.report.verify import Finding
-
-_COLOURS = {"ok  ": "green", "note": "yellow", "BAD ": "red"}
+    from benchsuite.findings import Finding
 
 
 @click.command()
@@ -28,6 +26,7 @@ def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
     Exit status 0; with --strict 1 where anything is BAD.
     """
     from benchsuite import rundir
+    from benchsuite.findings import lines
     from benchsuite.report.verify.check import check
 
     out = out or rundir.newest_run(os.environ)
@@ -39,27 +38,12 @@ def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
     width = max(len(finding.about) for findings in sections.values() for finding in findings)
     for title, findings in sections.items():
         click.echo(click.style(title, bold=True))
-        for finding in findings:
-            _show(finding, width, strict, every)
+        for line in lines(findings, width, click.style, strict, every):
+            click.echo(line)
     verdict = f"{troubles} bad" if troubles else "nothing bad"
     rest = "" if strict else "; --strict also counts unmet requirements as bad"
     click.echo(f"{verdict}{rest}. For what it cannot detect, see docs/verify.md.")
     return 1 if strict and troubles else 0
-
-
-def _show(finding: Finding, width: int, strict: bool, every: bool) -> None:
-    from benchsuite.report.verify import NAMED
-
-    mark = "BAD " if finding.is_bad(strict) else "ok  " if finding.state == "ok" else "note"
-    click.echo(f"{click.style(mark, fg=_COLOURS[mark])}  {finding.about:<{width}}  {finding.text}")
-    shown = finding.details if every or len(finding.details) <= NAMED + 1 else finding.details[:NAMED]
-    lines = [f"   {detail}" for detail in shown]
-    if len(shown) < len(finding.details):
-        lines.append(f"   and {len(finding.details) - len(shown):,} more (--all)")
-    if finding.remedy and mark != "ok  ":
-        lines.append(f"-> {finding.remedy}")
-    for line in lines:
-        click.echo(f"{'':4}  {'':{width}}  {line}")
 
 
 def _json(out: Path, strict: bool, sections: dict[str, list[Finding]]) -> str:

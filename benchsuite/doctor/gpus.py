@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchsuite.describe.tasks import Gpu
-from benchsuite.doctor import Finding, bad, note, ok
+from benchsuite.findings import Finding, bad, note, ok
 from benchsuite.host import nvml
 from benchsuite.host.device import clock_events
 from benchsuite.telemetry import SLOWING
 
 TORCH_LIMIT_S = 120
+_REPLACE = "reset the GPU; replace it if the error comes back"
 _ASK_TORCH = """
 import json, torch
 cuda = torch.cuda.is_available()
@@ -26,16 +27,20 @@ print(json.dumps({"torch": str(torch.__version__), "cuda": torch.version.cuda, "
 def findings(
     present: Sequence[Gpu], visible: Sequence[Gpu], why_none: str | None, own_pids: set[int]
 ) -> Iterator[Finding]:
-    """All findings about the GPUs. `why_none` is the reason if there are none."""
+    """All findings about the GPUs; `why_none` is the reason for an empty `visible`."""
     if not visible:
         remedy = "install NVIDIA's driver, or set CUDA_VISIBLE_DEVICES; without GPUs only 'benchsuite jobs smoke' runs"
-        yield bad("driver", f"no GPU can be used: {why_none or 'none is visible'}", remedy)
+        yield bad("driver", f"no GPU can be used: {why_none or 'the process sees no GPU'}", remedy)
         return
     yield ok("driver", f"{nvml.driver() or 'unknown version'}, {len(visible)} of {len(present)} GPUs visible")
     for gpu in visible:
         handle = nvml.query("nvmlDeviceGetHandleByUUID", gpu.uuid)
         if handle is None:
-            yield bad(_name(gpu), "does not answer", "look at 'nvidia-smi' and the kernel's log; reset or replace it")
+            yield bad(
+                _name(gpu),
+                "does not answer",
+                "read the output of 'nvidia-smi' and the kernel's log; reset or replace it",
+            )
             continue
         looks = (_persistence, _ecc, _mig, _power, _clock_events)
         troubles = [finding for look in looks for finding in look(gpu, handle)]
@@ -58,11 +63,11 @@ def _well(gpu: Gpu, handle: Any) -> str:
         "clock events": "nvmlDeviceGetCurrentClocksEventReasons",
         "processes": "nvmlDeviceGetComputeRunningProcesses",
     }
-    told = [name for name, function in looked.items() if nvml.query(function, handle) is not None]
-    silent = [name for name in looked if name not in told]
+    known = [name for name, function in looked.items() if nvml.query(function, handle) is not None]
+    unknown = [name for name in looked if name not in known]
     words = [
-        f"{gpu.name}: {', '.join(told)} well" if told else gpu.name,
-        f"not told: {', '.join(silent)}" if silent else "",
+        f"{gpu.name}: {', '.join(known)} well" if known else gpu.name,
+        f"not reported: {', '.join(unknown)}" if unknown else "",
     ]
     return "; ".join(filter(None, words))
 
@@ -77,29 +82,25 @@ def _persistence(gpu: Gpu, handle: Any) -> Iterator[Finding]:
 def _ecc(gpu: Gpu, handle: Any) -> Iterator[Finding]:
     current, _ = nvml.query("nvmlDeviceGetEccMode", handle) or (None, None)
     if current == 0:
-        yield note(
-            _name(gpu), "ECC is off: memory is faster and larger than the card's usual", "compare only with ECC off"
-        )
-    corrected, uncorrected = 0, 1
-    volatile = 0
+        text = "ECC is off: memory is faster and larger than with it"
+        yield note(_name(gpu), text, "compare only with cards whose ECC is off")
+    corrected, uncorrected, volatile = 0, 1, 0
     errors = nvml.query("nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile)
     if errors:
-        yield bad(
-            _name(gpu), f"{errors} uncorrected memory errors since the driver started", "reset the GPU; replace it"
-        )
+        yield bad(_name(gpu), f"{errors} uncorrected memory errors since the driver started", _REPLACE)
     mended = nvml.query("nvmlDeviceGetTotalEccErrors", handle, corrected, volatile)
     if mended:
         yield note(_name(gpu), f"{mended} corrected memory errors since the driver started", "watch whether they grow")
     _, _, pending, failed = nvml.query("nvmlDeviceGetRemappedRows", handle) or (0, 0, 0, 0)
     if pending or failed:
-        yield bad(_name(gpu), "memory rows wait to be remapped, or could not be", "reset the GPU; replace it")
+        yield bad(_name(gpu), "memory rows wait to be remapped, or cannot be remapped", _REPLACE)
 
 
 def _mig(gpu: Gpu, handle: Any) -> Iterator[Finding]:
     current, _ = nvml.query("nvmlDeviceGetMigMode", handle) or (None, None)
     if current == 1:
         remedy = f"sudo nvidia-smi -i {gpu.nvml_index} -mig 0"
-        yield bad(_name(gpu), "MIG is on: a task would see a part of the GPU", remedy)
+        yield bad(_name(gpu), "MIG is on: a task would use only a part of the GPU", remedy)
 
 
 def _power(gpu: Gpu, handle: Any) -> Iterator[Finding]:
@@ -122,7 +123,7 @@ def _clock_events(gpu: Gpu, handle: Any) -> Iterator[Finding]:
         mask = nvml.query("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     named = [name for name in clock_events(mask or 0) if name in SLOWING]
     if named:
-        remedy = "look at cooling and power supply; wait until it is cool"
+        remedy = "check cooling and power supply; wait until it is cool"
         yield bad(_name(gpu), f"clocks are held down now: {', '.join(named)}", remedy)
 
 
@@ -142,28 +143,30 @@ def _alike(gpus: Sequence[Gpu]) -> Iterator[Finding]:
     for model, limits in by_model.items():
         if len(limits) > 1:
             shown = "; ".join(f"{watts} W, {mhz} MHz" for watts, mhz in sorted(limits, key=str))
-            yield bad("GPUs", f"{model}: limits differ between cards ({shown})", "set them alike with nvidia-smi -pl")
+            yield bad("GPUs", f"{model}: limits differ between cards ({shown})", "set equal limits with nvidia-smi -pl")
 
 
 def torch_findings(visible: Sequence[Gpu], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Does torch see the GPUs that NVML sees? A process of its own looks, because that takes memory on each GPU."""
+    """Does torch see the GPUs that NVML sees? A child process looks, because CUDA takes memory on each GPU."""
     try:
         env = {**environ, "CUDA_DEVICE_ORDER": environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
         command = [sys.executable, "-c", _ASK_TORCH]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_LIMIT_S, check=False, env=env)
     except subprocess.TimeoutExpired:
-        yield bad("torch", f"did not answer within {TORCH_LIMIT_S} s", "see what 'python -c \"import torch\"' does")
+        yield bad("torch", f"did not answer within {TORCH_LIMIT_S} s", "try 'python -c \"import torch\"'")
         return
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         yield bad("torch", f"cannot be used: {last}", "pip install torch torchvision")
         return
-    told = json.loads(done.stdout.strip().splitlines()[-1])
-    seen = {f"GPU-{uuid}" for uuid in told["uuids"]}
-    version = f"{told['torch']}, built for {'CUDA ' + told['cuda'] if told['cuda'] else 'the CPU'}"
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    seen = {f"GPU-{uuid}" for uuid in found["uuids"]}
+    version = f"{found['torch']}, built for {'CUDA ' + found['cuda'] if found['cuda'] else 'the CPU'}"
     unseen = [_name(g) for g in visible if g.uuid not in seen]
     if unseen:
-        remedy = "install a CUDA build of torch that fits the driver (see 'nvidia-smi' for the newest CUDA it takes)"
+        remedy = (
+            "install a CUDA build of torch that fits the driver ('nvidia-smi' shows the newest CUDA that it supports)"
+        )
         yield bad("torch", f"{version}: does not see {', '.join(unseen)}", remedy)
     else:
         yield ok("torch", f"{version}, sees {len(seen)} GPUs")

@@ -11,12 +11,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from benchsuite.data import descriptor, store
 from benchsuite.describe import entries
 from benchsuite.describe import profile as profiles
-from benchsuite.doctor import Finding, bad, note, ok
+from benchsuite.findings import Finding, bad, note, ok
 from benchsuite.host import cpus, steal
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.telemetry import STOLEN_LIMIT, stolen_share
@@ -32,14 +30,16 @@ BUSY_SHARE = 0.1
 
 
 def fence_findings(tasks: int) -> Iterator[Finding]:
-    """The isolation that is possible for this many tasks at a time; one is set up to find out."""
+    """The isolation that is possible for `tasks` tasks at a time, found by setting it up."""
     fencing = Fencing.choose("auto", require=False, largest=tasks, sweep=False)
     try:
         found = fencing.describe()
     finally:
         fencing.close()
     if cpus.usable_count() < tasks:
-        text = f"{tasks} tasks side by side are more than {cpus.usable_count()} usable processors: none gets its own"
+        text = (
+            f"{tasks} tasks side by side are more than {cpus.usable_count()} usable processors: they share processors"
+        )
         yield note("isolation", text, "give the container more processors, or make fewer GPUs visible")
     text = f"CPU {found.cpu}, memory {found.memory} ({found.reason})"
     if found.cpu in ("none", "affinity") or found.memory == "none":
@@ -50,7 +50,7 @@ def fence_findings(tasks: int) -> Iterator[Finding]:
 
 
 def cpu_findings(root: Path = Path("/")) -> Iterator[Finding]:
-    """The processors of this process, their governor, and their load by others."""
+    """The processors of this process, their governor, and the load of other programs."""
     usable, count = cpus.usable_cpus(root=root), cpus.usable_count(root=root)
     present = os.cpu_count() or 1
     if count < len(usable):
@@ -62,7 +62,7 @@ def cpu_findings(root: Path = Path("/")) -> Iterator[Finding]:
     for file in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"):
         governors.add(file.read_text().strip())
     if not governors:
-        yield ok("governor", "not told, as on virtual machines")
+        yield ok("governor", "not reported, as on virtual machines")
     elif governors == {"performance"}:
         yield ok("governor", "performance")
     else:
@@ -70,7 +70,7 @@ def cpu_findings(root: Path = Path("/")) -> Iterator[Finding]:
         yield note("governor", f"{', '.join(sorted(governors))}: clocks follow the load", remedy)
     stolen = _stolen_share(root)
     if stolen >= STOLEN_LIMIT:
-        text = f"a hypervisor withheld {100 * stolen:.1f} % of the processor time that was wanted since boot"
+        text = f"a hypervisor withheld {100 * stolen:.1f} % of the processor time that programs wanted since boot"
         yield note("stolen CPU", text, "measure on a host of its own, or take more repeats")
     load = os.getloadavg()[0]
     if load > max(1.0, BUSY_SHARE * count):
@@ -88,7 +88,7 @@ def _stolen_share(root: Path) -> float:
 
 
 def memory_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:
-    """Memory, shared memory and open files for this many tasks at a time."""
+    """Memory, shared memory and open files for `tasks` tasks at a time."""
     memory = cpus.memory(root=root)
     text = f"{memory.available_bytes / GIB:.1f} of {memory.total_bytes / GIB:.1f} GiB available ({memory.source})"
     if memory.available_bytes < MEMORY_PER_TASK_BYTES * tasks:
@@ -99,9 +99,8 @@ def memory_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:
         shm_bytes = shutil.disk_usage(SHM).total
         text = f"{SHM} holds {shm_bytes / GIB:.1f} GiB"
         if shm_bytes < SHM_PER_TASK_BYTES * tasks:
-            yield bad(
-                "shared memory", f"{text}: loaders with workers would fail", "docker run --ipc host, or --shm-size 16g"
-            )
+            text = f"{text}: loaders with workers would fail"
+            yield bad("shared memory", text, "docker run --ipc host, or --shm-size 16g")
         else:
             yield ok("shared memory", text)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -125,7 +124,7 @@ def disk_findings(results: Path) -> Iterator[Finding]:
 
 
 def data_findings(folder: Path) -> Iterator[Finding]:
-    """The data sets that the standard profile reads, by their markers and the names and sizes of their files."""
+    """The data sets of the standard profile, checked by their markers and the names and sizes of their files."""
     wanted = list(dict.fromkeys(job.data for job in profiles.load("standard").jobs if job.data))
     if not folder.is_dir():
         remedy = f"mkdir -p {shlex.quote(str(folder))}, then benchsuite prepare --profile standard"
@@ -138,10 +137,12 @@ def data_findings(folder: Path) -> Iterator[Finding]:
     yield ok("data", f"{text}{': ' if ready else ''}{', '.join(ready)}")
     missing = [f.name for f in found if f.state == "missing"]
     if missing:
-        remedy = (
-            f"benchsuite prepare {' '.join(missing)} -d {shlex.quote(str(folder))}, with --synthetic to generate them"
+        remedy = f"benchsuite prepare {' '.join(missing)} -d {shlex.quote(str(folder))}"
+        yield note(
+            "data",
+            f"missing: {', '.join(missing)}; jobs that read them would fail",
+            f"{remedy}, with --synthetic to generate them",
         )
-        yield note("data", f"missing: {', '.join(missing)}; jobs that read them would fail", remedy)
     for one in found:
         if one.state in ("incomplete", "damaged"):
             yield bad("data", f"{one.name} is {one.state}: {one.reason}", one.command)
@@ -161,7 +162,7 @@ def extras_findings() -> Iterator[Finding]:
 
 
 def start_findings(package: str = "torch") -> Iterator[Finding]:
-    """Does each process compile torch's Python files again? Container images often hold no compiled files."""
+    """Does each process compile torch's Python files anew? Container images often hold no compiled files."""
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         return
@@ -173,8 +174,3 @@ def start_findings(package: str = "torch") -> Iterator[Finding]:
     text = f"each task compiles {package}'s Python files anew ({why}): seconds more, untimed"
     remedy = "export PYTHONPYCACHEPREFIX=$HOME/.cache/pycache"
     yield note("start", text, f"unset PYTHONDONTWRITEBYTECODE; {remedy}" if sys.dont_write_bytecode else remedy)
-
-
-def to_json(findings: list[Finding]) -> str:
-    """The findings as JSON, for programs."""
-    return msgspec.json.format(msgspec.json.encode(findings), indent=2).decode()

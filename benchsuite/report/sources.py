@@ -1,4 +1,4 @@
-"""The summary behind whatever a user names: a summary's file, a run folder, or files of milarun 2020."""
+"""The summary of any path that a user names: a summary's file, a run folder, or files of milarun 2020."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchsuite.report.stats.summarise import summarise
 
 
 def summary_of(path: Path) -> Summary:
-    """The summary that a file holds, or that a results folder makes; of milarun 2020, too.
+    """The summary in a file, or of a results folder, also of milarun 2020.
 
     Raises:
         ResultError: neither a summary nor a folder with results.

@@ -1,7 +1,7 @@
-"""Plots of a run or a summary: one file a kind, whose name is what `--kind` takes.
+"""Plots of a run or a summary: one file for each kind, with the name that `--kind` takes.
 
-Each has a docstring whose first line says what is shown, and `draw(source) -> Figure`, which raises ResultError where
-the source holds nothing to show. Figures are made without a display, and without pyplot's global state.
+The first line of its docstring describes the plot. `draw(source) -> Figure` raises ResultError if the source holds
+nothing to show. Figures need no display, and no global state of pyplot.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """What is drawn: a summary, and where it comes from; `base` to compare it with.
+    """The data of a plot: a summary with its path, and the `base` to compare with.
 
-    `task` is the id of the only task to show, None for all.
+    `task` is the id of the only task to show; None shows all.
     """
 
     summary: Summary
@@ -38,12 +38,12 @@ class Source:
         """The results folder, with every slice.
 
         Raises:
-            ResultError: there is a summary only, or `task` names none of its tasks.
+            ResultError: there is only a summary, or the folder holds no `task`.
         """
         from benchsuite.report.read.load import load
 
         if self.path is None or self.path.is_file():
-            raise ResultError(f"{self.summary.source}: a summary holds no slices and samples; name the results folder")
+            raise ResultError(f"{self.summary.source}: a summary holds no slices or samples; name the results folder")
         loaded = load(self.path)
         ids = [row.task.id for row in loaded.rows]
         if self.task is not None and self.task not in ids:
@@ -52,7 +52,7 @@ class Source:
 
 
 def kinds() -> dict[str, str]:
-    """Each kind with what it shows."""
+    """Each kind with its description."""
     names = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem != "__init__")
     return {name: (_module(name).__doc__ or "").strip().splitlines()[0] for name in names}
 

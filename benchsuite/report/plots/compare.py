@@ -24,7 +24,7 @@ _MOST_JOBS = 120
 
 
 def draw(source: Source) -> Figure:
-    """One line a job, right of 1 where this run is faster than the base.
+    """One line for each job; right of 1 this run is faster than the base.
 
     Raises:
         UsageError: there is no base.
@@ -65,14 +65,14 @@ def _job(axes: Axes, place: int, job: JobRatio) -> None:
 
 
 def _scale(axes: Axes, ends: Sequence[float]) -> None:
-    """A logarithmic axis with 1 in its middle, and wide enough to show that nothing differs."""
+    """A logarithmic axis with 1 in its middle, at least 5 % wide on each side."""
     reach = max(1.05, math.exp(1.05 * max(abs(math.log(end)) for end in ends)))
     axes.set_xscale("log")
     axes.set_xlim(1 / reach, reach)
     axes.set_xlabel("ratio of perf, above 1 faster than the base (logarithmic)")
     if reach < 2:
         axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
-    elif reach < 100:  # decades alone would leave an axis with hardly a number
+    elif reach < 100:  # decades alone would leave the axis almost without numbers
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if math.isfinite(value) else ""))
     axes.xaxis.set_minor_locator(NullLocator())

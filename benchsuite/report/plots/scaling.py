@@ -1,4 +1,4 @@
-"""Throughput over the number of GPUs, beside what a single one would give times their number."""
+"""Throughput over the number of GPUs, beside the throughput of a single GPU times their number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def draw(source: Source) -> Figure:
-    """One panel a progression: the total of a group, with the interval of its efficiency, and the line of perfection.
+    """One panel for each progression: the total of a group, with the interval of its efficiency, and ideal scaling.
 
     Raises:
         ResultError: no progression has a figure.
@@ -48,14 +48,14 @@ def _panel(axes: Axes, curve: Curve, what: str) -> None:
             place = (point.gpus, point.total or 0.0)
             axes.annotate(percent(point.efficiency, 0), place, xytext=(6, -14), textcoords="offset points")
     axes.set(title=curve.job, xlabel=what, ylabel=f"{curve.unit}/s, all together", ylim=(0, None))
-    axes.margins(x=0.12)  # room for the last point's words
+    axes.margins(x=0.12)  # room for the last point's label
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(loc="upper left")
 
 
 def _error(point: Point) -> tuple[float, float]:
-    """How far the interval of the efficiency reaches below and above the total; 0 where there is none."""
+    """The distances from the total to both ends of its interval; 0 without an interval."""
     if point.interval is None or not point.efficiency or point.total is None:
         return 0.0, 0.0
     scale = point.total / point.efficiency

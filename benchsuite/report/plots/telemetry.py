@@ -1,4 +1,4 @@
-"""Power, clock, temperature and utilisation over time (of tasks on a CPU: processors and memory), windows shaded."""
+"""Power, clock, temperature and utilisation over time (on a CPU: processors and memory), windows shaded."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SHADE = 0.12
 
 
 def draw(source: Source) -> Figure:
-    """A panel a measure, a colour a GPU (of tasks without one: a task), seconds since the first sample.
+    """A panel for each measure, a colour for each GPU (without GPUs: each task), over seconds since the first sample.
 
     Raises:
-        ResultError: no folder, or no samples were kept of what is asked for.
+        ResultError: there is no folder, or it holds no samples of the tasks.
     """
     loaded = source.folder()
     rows = [row for row in loaded.rows if row.result and source.task in (None, row.task.id)]
-    # Another boot's clock starts elsewhere.
+    # The clock of another boot has another origin.
     boot = rows[0].result.timeline.clock.boot_id if rows and rows[0].result else ""
     seen: list[tuple[Row, Sampled]] = []
     for row in rows[:_MOST_TASKS]:
@@ -40,7 +40,7 @@ def draw(source: Source) -> Figure:
     measures = [m for m in MEASURES if m.kind == kind and any(m.points(of) for _, of in seen)]
     if not measures:
         what = f"task {source.task}" if source.task else "any task"
-        raise ResultError(f"{loaded.path}: no telemetry of {what} was kept")
+        raise ResultError(f"{loaded.path}: the folder holds no telemetry of {what}")
     start_s = min(of.samples[0].monotonic_s for _, of in seen)
     end_s = max(of.samples[-1].monotonic_s for _, of in seen)
     panels = [samples_panel(measure, seen, start_s, end_s) for measure in measures]

@@ -1,4 +1,4 @@
-"""Throughput of every task over time, a panel a job, with the windows shaded that the figures rest on."""
+"""Throughput of every task over time, one panel for each job, with the measured windows shaded."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
     from benchsuite.report.plots import Source
 
-# More panels make a picture that nothing can show, more names one that nobody reads.
+# More panels are too large to show, and more names too small to read.
 _MOST_PANELS = 40
 _MOST_NAMES = 8
 
 
 def draw(source: Source) -> Figure:
-    """Rates of slices over seconds since `go`, a colour a GPU; what was trained on as `hold` is dotted.
+    """Rates of slices over seconds since `go`, a colour for each GPU; `hold` is dotted.
 
     Raises:
-        ResultError: no folder, or no task in it has a slice.
+        ResultError: there is no folder, or no task in it has a slice.
     """
     loaded = source.folder()
     drawn = rates_panels(row for row in loaded.rows if source.task in (None, row.task.id))

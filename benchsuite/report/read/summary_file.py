@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
-from benchsuite.errors import OutputError, ResultError, one_line
+from benchsuite.errors import ResultError, one_line
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.rundir import read_record
 from benchsuite.schema import to_json
-from benchsuite.writing import write_new
+from benchsuite.writing import write_for_user
 
 
 def read_summary(path: Path) -> Summary:
@@ -40,10 +39,4 @@ def write_summary(path: Path, summary: Summary) -> None:
     Raises:
         OutputError: the file exists already, or cannot be written.
     """
-    try:
-        write_new(path, to_json(summary, indent=2))
-    except FileExistsError:
-        raise OutputError(f"{path}: exists already; name another file with -o") from None
-    except OSError as error:
-        why = "no such folder" if error.errno == errno.ENOENT else (error.strerror or str(error)).lower()
-        raise OutputError(f"{path}: cannot be written: {why}; name another file with -o") from None
+    write_for_user(path, to_json(summary, indent=2), "-o")

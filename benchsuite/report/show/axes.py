@@ -22,12 +22,12 @@ def colours(panels: Sequence[Panel]) -> dict[str, str]:
 
 
 def paint(axes: Axes, panel: Panel, colour_of: Mapping[str, str], windows: Iterable[Span], shade: float) -> None:
-    """Draw a panel; what was trained on as `hold` is a dotted line at the last rate.
+    """Draw a panel; the time of `hold`, in which training continued, is a dotted line at the last rate.
 
     Args:
         colour_of: a curve's name -> its colour.
-        windows: the spans of time to shade; spans that overlap add up.
-        shade: how opaque one of them is, 0 to 1.
+        windows: the spans of time to shade; overlapping spans become darker.
+        shade: the opacity of one span, 0 to 1.
     """
     named: set[str] = set()
     for curve in panel.curves:

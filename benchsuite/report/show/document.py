@@ -1,6 +1,6 @@
-"""A report as a tree of titles, sentences and tables of typed cells; each renderer shows the same tree in its way.
+"""A report as a tree of titles, sentences and tables of typed cells, which every renderer shows.
 
-Texts may hold what files say: a renderer escapes them, and lets no control character through.
+Texts may come from files: a renderer escapes them and removes control characters.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Cell:
-    """A value (a page sorts by it) and the text that people read; a page shows `note` to those who point at it."""
+    """A value, by which a page sorts, and its text; a page shows `note` under the pointer."""
 
     text: str
     value: Value = None
@@ -47,17 +47,17 @@ class Cell:
 
     @property
     def absent(self) -> bool:
-        """Whether there is nothing to read or to sort by."""
+        """Whether the cell has neither a text nor a value."""
         return self.text in ("", NONE)
 
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """The name of a column, and what stands below it in each row.
+    """A column of a table.
 
-    `of` gives the value of a row, which `words` writes as text; or it gives the whole cell. `right`: the column holds
-    numbers and is aligned to the right. `rank`: the higher, the sooner a narrow renderer leaves the column out; 0 is
-    never left out. `prose`: its cells may be folded. `optional`: it is left out if all its cells are absent.
+    `of` gives the value of a row, which `words` turns into text; or it gives the whole cell. `right`: the column holds
+    numbers and is aligned to the right. `rank`: a narrow renderer leaves out the column of the highest rank first, and
+    never one of rank 0. `prose`: its cells may be folded. `optional`: it is left out if all its cells are absent.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Figure:
-    """A number (or verdict) of the score block, with what is said beside it."""
+    """A number (or verdict) of the score block, with the sentences beside it."""
 
     label: str
     value: Cell
@@ -101,10 +101,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class ScoreBlock:
-    """What a run scores.
+    """The score of a run.
 
-    `own` are the figures of the run itself. `more` are, in reading order, the figures of a price or a comparison, and
-    the notes (facts) that a reader of the figures must know. `facts` stand beside every score.
+    `own` holds the figures of the run itself. `more` holds, in reading order, the figures of a price or a comparison
+    and the reservations about all figures. `facts` belong to every score.
     """
 
     own: tuple[Figure, ...]
@@ -146,7 +146,7 @@ class Document:
 def table(
     columns: Iterable[Column[Row]], rows: Iterable[Row], legend: str = "", tone: Callable[[Row], Tone] = lambda row: ""
 ) -> Table:
-    """A line of cells for each row, in the order of the columns; `tone` is that of a row's cells without their own."""
+    """A table of `rows` under `columns`; `tone` gives the tone of a row's cells that have no own tone."""
     columns = tuple(columns)
     lines = [(tone(row), [column.cell(row) for column in columns]) for row in rows]
     kept = [i for i, column in enumerate(columns) if not column.optional or any(not of[i].absent for _, of in lines)]

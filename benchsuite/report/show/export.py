@@ -1,4 +1,4 @@
-"""A report as data: one flat row a job, for CSV, and the whole of it as JSON. Absent is empty, or null, never 0."""
+"""A report as data: one flat row for each job as CSV, the whole report as JSON. Absent is empty or null, never 0."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _RATIO_COLUMNS = (
     "verdict.high", "verdict.df", "verdict.decides", "verdict.identical", "verdict.reason", "verdict.words",
     "unknown", "excluded", "forced", "factor", "base_factor", "refused", "ratio", "ratio_adj",
 )  # fmt: skip
-# A spreadsheet takes text that begins so for a formula.
+# A spreadsheet treats text with this beginning as a formula.
 _FORMULA = ("=", "+", "-", "@")
 
 
 def job_rows(report: Report) -> DataFrame:
-    """One row a job. No run changes the columns: those of `job_frame`, the job's weight, and "compared_..." beside a
-    base (beside a second "compared2_...").
+    """One row for each job. All runs have the same columns: those of `job_frame`, the weight, and "compared_..." for a
+    base ("compared2_..." for the second).
     """
     jobs = job_frame(report.summary)
     weights = [report.score.weighing.jobs.get(job.name) for job in report.summary.jobs]
@@ -40,7 +40,7 @@ def _compared(report: Report) -> Iterator[DataFrame]:
     for place, comparison in enumerate(report.comparisons, start=1):
         ratios = {ratio.name: ratio for ratio in comparison.jobs}
         frame = flat([ratios.get(job.name) for job in report.summary.jobs], _RATIO_COLUMNS)
-        frame.insert(0, "base", _whole(comparison.name))
+        frame.insert(0, "base", _encodable(comparison.name))
         yield frame.add_prefix(f"compared{place if place > 1 else ''}_")
 
 
@@ -55,14 +55,14 @@ def to_json(report: Report) -> str:
     content = {
         "schema": SCHEMA,
         "kind": "report",
-        "title": _whole(report.title),
+        "title": _encodable(report.title),
         "score": _with(report.score, "failure_rate", "verdict", "provisional"),
         "price": _price(report),
         "scaling": [_with(curve) for curve in curves(report.summary)],
         "gpus": _gpus(report.gpus) if report.gpus else None,
         "comparisons": [_comparison(comparison) for comparison in report.comparisons],
         "jobs": job_rows(report).to_dict("records"),
-        "summary": msgspec.structs.replace(report.summary, source=_whole(report.summary.source)),
+        "summary": msgspec.structs.replace(report.summary, source=_encodable(report.summary.source)),
     }
     text = msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
@@ -76,8 +76,8 @@ def _price(report: Report) -> dict[str, float | None] | None:
 
 
 def _gpus(found: GpuComparison) -> dict[str, Any]:
-    """Each job's rates by GPU and repeat (how GPUs were used stands with the tasks of the summary), the outliers, and
-    why jobs were not tested."""
+    """Each job's rates by GPU and repeat, the outliers, and why jobs are not tested. The use of the GPUs stands with
+    the tasks of the summary."""
     cells = {
         job: [{"gpu": _with(gpu), **_with(cell, "mean", "min", "max", without="uses")} for gpu, cell in of_job.items()]
         for job, of_job in found.cells.items()
@@ -87,14 +87,14 @@ def _gpus(found: GpuComparison) -> dict[str, Any]:
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:
-    """Without the base's own summary, of which only the source is named."""
+    """The comparison with the source of the base in place of its summary."""
     own = _with(comparison, "ratio", "tested", without="base")
     jobs = [_with(job, "refused", "ratio", "ratio_adj") for job in comparison.jobs]
-    return {**own, "base": _whole(comparison.base.source), "jobs": jobs}
+    return {**own, "base": _encodable(comparison.base.source), "jobs": jobs}
 
 
 def _with(record: Any, *properties: str, without: str = "") -> dict[str, Any]:
-    """The fields of a record and these properties of it."""
+    """The fields of a record except `without`, and these properties."""
     built: dict[str, Any] = msgspec.to_builtins(record, enc_hook=str)
     built.pop(without, None)
     return {**built, **{name: getattr(record, name) for name in properties}}
@@ -107,6 +107,6 @@ def _cell(value: object) -> str:
     return f"'{clean}" if clean.startswith(_FORMULA) else clean
 
 
-def _whole(name: str) -> str:
-    """The name of a file with what is no text in it replaced."""
+def _encodable(name: str) -> str:
+    """The name of a file, its bytes that are not text replaced."""
     return name.encode(errors="replace").decode()

@@ -1,6 +1,8 @@
-"""How figures and foreign text are written: `n/a` for none, thousands separators, one clean line."""
+"""Figures and foreign text as words: `n/a` for None, thousands separators, one line without control characters."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from benchsuite import errors
 
@@ -8,7 +10,7 @@ NONE = "n/a"
 
 
 def number(value: float | None) -> str:
-    """Two decimals; more significant digits below 0.1, none from ten million up."""
+    """Two decimals; three significant digits below 0.1, no decimals from ten million up."""
     if value is None:
         return NONE
     if 0 < abs(value) < 0.1:
@@ -24,12 +26,12 @@ def ratio(value: float | None) -> str:
 
 
 def bounds(low: float | None, high: float | None) -> str:
-    """An interval of a ratio, a digit more than the ratio has."""
+    """An interval of a ratio, with one digit more than the ratio."""
     return NONE if low is None or high is None else f"{low:.3f} to {high:.3f}"
 
 
 def share(value: float | None) -> str:
-    """A share as percent, one decimal, without the sign (it stands in the column's name)."""
+    """A share as percent, one decimal, without "%", which stands in the column's name."""
     return NONE if value is None else f"{100 * value:.1f}"
 
 
@@ -46,6 +48,12 @@ def percent(value: float | None, digits: int = 1) -> str:
 def count(number_of: int, noun: str) -> str:
     """ "1 task", "2 tasks"."""
     return f"{number_of:,} {noun}" if number_of == 1 else f"{number_of:,} {noun}s"
+
+
+def few(names: Iterable[str], limit: int) -> list[str]:
+    """The first `limit` names, then "and 3 more"."""
+    found = list(names)
+    return [*found[:limit], *([f"and {len(found) - limit:,} more"] if len(found) > limit else [])]
 
 
 def one_line(text: str | None, limit: int = 160) -> str:

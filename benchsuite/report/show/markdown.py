@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from benchsuite.errors import one_line
 from benchsuite.report.show.document import Document, Figure, Part, ScoreBlock, Sentence, Table
 
-# All that Markdown, or the HTML within it, could take as its own.
+# The characters with a meaning in Markdown, or in HTML within it.
 _SPECIAL = re.compile(r"([\\`*\[\]<>#|~$&]|(?<!\w)_|_(?!\w))")
 
 

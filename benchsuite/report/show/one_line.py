@@ -11,7 +11,7 @@ from benchsuite.report.show.format import number, one_line
 
 @dataclass(frozen=True)
 class Figure:
-    """A result's throughput with what it rests on, or why it has none, in words."""
+    """A result's throughput with its slices and seconds, or the reason why it has no throughput."""
 
     words: str
     has_figure: bool = False

@@ -1,22 +1,21 @@
-"""Files that a report is written to: a page, rows, Markdown, JSON. New ones only; '-' is standard output."""
+"""The files of a report: HTML, CSV, Markdown and JSON. No file is overwritten; '-' is standard output."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchsuite.errors import OutputError, UsageError, one_line
-from benchsuite.files import look
-from benchsuite.report.show.report import Report
-from benchsuite.writing import write_new
+from benchsuite.errors import UsageError, one_line
+from benchsuite.report.show.report import Report, document
+from benchsuite.writing import check_place, write_for_user
 
 STDOUT = "-"
 
 
 @dataclass(frozen=True)
 class Target:
-    """One format with the file it goes to, as it was given."""
+    """One format with its file, as the user names it."""
 
     kind: str
     file: str
@@ -27,7 +26,7 @@ class Target:
 
 
 def targets(files: Mapping[str, str | None]) -> list[Target]:
-    """Where each format that is asked for goes.
+    """The place of each format that the user asks for.
 
     Args:
         files: format ("html", "csv", "md", "json") to file name.
@@ -46,76 +45,38 @@ def targets(files: Mapping[str, str | None]) -> list[Target]:
             raise UsageError(f"--{target.kind} {one_line(target.file)}: --{seen[place]} goes there already")
         seen[place] = target.kind
         if not target.to_stdout:
-            _look_at(target)
+            check_place(Path(target.file), f"--{target.kind}")
     return asked
 
 
 def written(report: Report, out: Path, asked: list[Target]) -> Iterator[tuple[Target, str]]:
-    """Write each file, and yield each target with its text; what goes to standard output is not written here.
+    """Write each file, and yield each target with its text, also those for standard output.
 
     Args:
-        out: the results folder, or the summary, that the report is of.
+        out: the results folder or the summary of the report.
 
     Raises:
         OutputError: a file exists or cannot be written.
     """
     for target in asked:
-        text = _FORMATS[target.kind](report, out)
+        text = _text(target.kind, report, out)
         if not target.to_stdout:
-            _write(target, text)
+            # A folder's name may hold bytes that are not text.
+            write_for_user(Path(target.file), text.encode(errors="replace"), f"--{target.kind}")
         yield target, text
 
 
-def _look_at(target: Target) -> None:
-    """What can be known before anything is computed."""
-    if look(Path(target.file)):
-        raise OutputError(_taken(target))
-    if look(Path(target.file).parent) != "folder":
-        raise OutputError(_failed(target, "no such folder"))
+def _text(kind: str, report: Report, out: Path) -> str:
+    """The report in one format. Only that format's modules are imported, for pandas and jinja2 are slow to import."""
+    if kind == "html":
+        from benchsuite.report.read.load import load
+        from benchsuite.report.show.html import page
 
+        return page(report, load(out) if out.is_dir() else None)
+    if kind == "md":
+        from benchsuite.report.show.markdown import markdown
 
-def _write(target: Target, text: str) -> None:
-    try:
-        # A folder's name may hold bytes that are no text.
-        write_new(Path(target.file), text.encode(errors="replace"))
-    except FileExistsError:
-        raise OutputError(_taken(target)) from None
-    except OSError as error:
-        raise OutputError(_failed(target, (error.strerror or str(error)).lower())) from None
+        return markdown(document(report))
+    from benchsuite.report.show import export
 
-
-def _failed(target: Target, why: str) -> str:
-    return f"{one_line(target.file)}: cannot be written: {why}; name another with --{target.kind}"
-
-
-def _taken(target: Target) -> str:
-    return f"{one_line(target.file)}: exists already and is not overwritten; name another with --{target.kind}"
-
-
-def _html(report: Report, out: Path) -> str:
-    from benchsuite.report.read.load import load
-    from benchsuite.report.show.html import page
-
-    return page(report, load(out) if out.is_dir() else None)
-
-
-def _csv(report: Report, out: Path) -> str:
-    from benchsuite.report.show.export import to_csv
-
-    return to_csv(report)
-
-
-def _md(report: Report, out: Path) -> str:
-    from benchsuite.report.show.markdown import markdown
-    from benchsuite.report.show.report import document
-
-    return markdown(document(report))
-
-
-def _json(report: Report, out: Path) -> str:
-    from benchsuite.report.show.export import to_json
-
-    return to_json(report)
-
-
-_FORMATS: Mapping[str, Callable[[Report, Path], str]] = {"html": _html, "csv": _csv, "md": _md, "json": _json}
+    return export.to_csv(report) if kind == "csv" else export.to_json(report)

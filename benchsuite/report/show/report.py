@@ -1,4 +1,4 @@
-"""A report: what it is made of, and its document."""
+"""A report, and its document."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Document, Section, sentence
 from benchsuite.report.show.sections.comparison import comparison_section
-from benchsuite.report.show.sections.gpus import gpus_section
+from benchsuite.report.show.sections.gpus import gpus_section, scaling_section
 from benchsuite.report.show.sections.jobs import jobs_section
 from benchsuite.report.show.sections.origin import headline, progress
-from benchsuite.report.show.sections.scaling import scaling_section
 from benchsuite.report.show.sections.score import score_block
 from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
 from benchsuite.report.show.sections.use import slowed_section, use_section
@@ -22,10 +21,10 @@ from benchsuite.report.stats.score import Score
 
 @dataclass(frozen=True)
 class Report:
-    """All that is shown.
+    """The content of a report.
 
-    `title` names the folder or file. `logs` is the folder of the tasks' output, if it is kept. `price` is that of the
-    machine, in any currency. `gpus` is None unless the user asks to compare them.
+    `title` names the folder or file. `logs` is the folder of the tasks' output, if it still exists. `price` is the
+    machine's price in any currency. `gpus` is None unless the user asks to compare GPUs.
     """
 
     title: str

@@ -11,7 +11,7 @@ from benchsuite.report.read.curves import Panel
 # In the SVG's own units, which the page scales.
 WIDTH, HEIGHT = 320, 110
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 20
-# More points than pixels add bytes and nothing to see.
+# More points than pixels add bytes, but show nothing more.
 _POINTS = 240
 
 
@@ -19,7 +19,7 @@ def paint(panel: Panel, label: str) -> str:
     """The panel as one `<svg>` element.
 
     Args:
-        label: what the picture shows, in words, for those who cannot see it.
+        label: the content of the picture in words, for screen readers.
     """
     values = [value for curve in panel.curves for _, value in curve.points]
     top, step = scale(max(values, default=0.0) if panel.top is None else panel.top)
@@ -74,7 +74,7 @@ def short(value: float) -> str:
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """At most `_POINTS` points: of each stretch its lowest and highest, so that no dip is lost."""
+    """At most `_POINTS` points: the lowest and highest of each stretch, so that every dip stays."""
     if len(points) <= _POINTS:
         return points
     size = math.ceil(len(points) / (_POINTS / 2))

@@ -1,4 +1,4 @@
-"""A document on a terminal. Reads well without colour; a narrow one loses whole columns, never parts of names."""
+"""A document on a terminal, readable without colour. A narrow terminal loses whole columns, never parts of names."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from benchsuite.report.show.document import Column, Document, Figure, Part, Scor
 
 _INDENT = 2
 _GAPS = (2, 1)
-# Up to this width a column of prose keeps its longest word, before other columns are left out for it.
+# The width of a longest word up to which a column of prose is folded only between words.
 _PROSE_WIDTH = 20
 _STYLES = {"good": "green", "warn": "yellow", "bad": "red", "quiet": "dim", "": ""}
-# Between a figure and what is said beside it.
+# Between a figure and the sentences beside it.
 _BESIDE = "   "
 
 
 def render(document: Document, console: Console) -> None:
-    """Print a document; the console must not read markup in names. No control character of a file gets through."""
+    """Print a document, without control characters; the console must not interpret markup in names."""
     console.print(_plain(document.title, "bold"))
     for line in document.intro:
         console.print(_text(line))
@@ -44,7 +44,7 @@ def _rule(console: Console, title: str) -> None:
 
 
 def _parts(console: Console, parts: Sequence[Part], indent: int) -> None:
-    """A table that has a legend, and so is a section's main one, stands apart from what is above it."""
+    """A blank line stands above a table with a legend, for it is the section's main table."""
     for place, part in enumerate(parts):
         if place and isinstance(part, Table) and part.legend:
             console.print()
@@ -88,7 +88,7 @@ def _figure(figure: Figure, width: int = 0) -> Text:
 
 
 def _pairs(rows: Iterable[tuple[Text, Text]], whole_labels: bool = False) -> RichTable:
-    """Two columns without headings, folded where they must be."""
+    """Two columns without headings, folded if they do not fit."""
     drawn = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     drawn.add_column(overflow="fold", no_wrap=whole_labels)
     drawn.add_column(overflow="fold")
@@ -104,12 +104,12 @@ def _text(sentence: Sentence) -> Text:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """Text from elsewhere in one style, each control character (so also a line's end) a blank."""
+    """Text in one style, with a blank for each control character (also for a line's end)."""
     return Text("".join(c if c.isprintable() else " " for c in text), style.strip())
 
 
 def fitted(table: Table, width: int) -> tuple[RichTable, list[str]]:
-    """Aligned columns under their names, in a width in cells, and the names of those that were left out to fit."""
+    """The table in `width` cells, and the names of the columns left out to fit."""
     names = [_plain(column.name) for column in table.columns]
     rows = [[_plain(cell.text, _STYLES[cell.tone]) for cell in row] for row in table.rows]
     texts = [[text.plain for text in column] for column in zip(names, *rows, strict=True)]
@@ -118,7 +118,7 @@ def fitted(table: Table, width: int) -> tuple[RichTable, list[str]]:
     least = [min(words[i], _PROSE_WIDTH) if column.prose else full[i] for i, column in enumerate(table.columns)]
     kept, gap = _kept(table.columns, least, width)
     spare = width - sum(least[i] + gap for i in kept) + gap
-    # Where columns do not fit at all, folding is better than losing a part.
+    # Columns that do not fit are folded, so that no text is lost.
     widths = dict(_widths(kept, least, full, spare)) if spare >= 0 else {}
     drawn = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for i in kept:
@@ -130,7 +130,7 @@ def fitted(table: Table, width: int) -> tuple[RichTable, list[str]]:
 
 
 def _kept(columns: Sequence[Column[Any]], least: Sequence[int], width: int) -> tuple[list[int], int]:
-    """The places of the columns that stay, and the gap between them; a narrower gap is tried first."""
+    """The places of the columns that stay, and the gap between them; a narrower gap goes before a lost column."""
     kept = list(range(len(columns)))
     while True:
         for gap in _GAPS:
@@ -143,7 +143,7 @@ def _kept(columns: Sequence[Column[Any]], least: Sequence[int], width: int) -> t
 
 
 def _widths(kept: Sequence[int], least: Sequence[int], full: Sequence[int], spare: int) -> Iterator[tuple[int, int]]:
-    """Each column's width: those that can use more than their least share the spare width evenly."""
+    """Each column's width: columns that need more than their least width share the spare width evenly."""
     in_need = sorted(kept, key=lambda i: full[i] - least[i])
     for behind, place in zip(range(len(in_need), 0, -1), in_need, strict=True):
         more = min(full[place] - least[place], spare // behind)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchsuite.report.verify import Finding, demands, manifest, measured, plan, results
+from benchsuite.findings import Finding
+from benchsuite.report.verify import demands, manifest, measured, plan, results
 from benchsuite.report.verify.evidence import gather
 
 RECORDS, DEMANDS = "Do the records belong together?", "What a tender could demand"

@@ -1,4 +1,4 @@
-"""What a tender could demand of a run beside its figures: that they stand for the suite and for the whole machine."""
+"""What a tender could demand of a run: that its figures stand for the suite and for the whole machine."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 from benchsuite import files
 from benchsuite.describe.profile import load
-from benchsuite.records import Code, Run
+from benchsuite.findings import Finding, note, ok, unmet
+from benchsuite.records import Run
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.load import OPEN
 from benchsuite.report.read.workload import overlap_words
 from benchsuite.report.show.format import count, percent
 from benchsuite.report.stats import weights as weighing
 from benchsuite.report.stats.score import FAILURE_LIMIT
-from benchsuite.report.verify import Finding, note, ok, some, unmet
+from benchsuite.report.verify import some
 from benchsuite.report.verify.evidence import Evidence
 
 MIN_OVERLAP = 0.9
@@ -32,31 +33,26 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
     yield _overlap(evidence)
 
 
-def _shipped_sha256(name: str) -> str | None:
-    """The hash of the jobs of a profile that this benchsuite ships; None where it ships no such profile."""
-    path = files.shipped("profiles").get(name)
-    return load(str(path)).sha256 if path else None
-
-
 def _profile(run: Run) -> Finding:
     used = run.profile
     about, remedy = "profile", "run a shipped profile unchanged: benchsuite jobs standard"
-    if used.official and _shipped_sha256(used.based_on or used.name) == used.sha256:
-        return ok(about, f"{used.name}, official: the one that this benchsuite ships, sha256 {used.sha256[:12]}")
     if used.official:
-        text = f"{used.name}, called official by the run, but this benchsuite ships another of that name"
-        return unmet(about, text, "verify it with the benchsuite that made it, or " + remedy)
+        shipped = files.shipped("profiles").get(used.based_on or used.name)
+        if shipped and load(str(shipped)).sha256 == used.sha256:
+            return ok(about, f"{used.name}, official: the one that this benchsuite ships, sha256 {used.sha256[:12]}")
+        text = f"{used.name}, official in the run's records, but this benchsuite ships another of that name"
+        return unmet(about, text, "verify it with the benchsuite that ran it, or " + remedy)
     if used.based_on:
         text = f"{used.name}, modified from {used.based_on} in {count(len(used.differences), 'place')}"
         return unmet(about, text, remedy, used.differences)
-    return unmet(about, f"{used.name}, not a shipped profile, nor a changed one", remedy)
+    return unmet(about, f"{used.name}, neither a shipped profile nor a modification of one", remedy)
 
 
 def _gpus(evidence: Evidence, run: Run) -> Finding:
     present, used = {gpu.uuid for gpu in run.machine.gpus}, evidence.summary.gpus_used
     if not present:
         why = f": {run.machine.gpu_note}" if run.machine.gpu_note else ""
-        return unmet("GPUs", f"the machine has none{why}", "run it on a machine with GPUs")
+        return unmet("GPUs", f"the machine has no GPU{why}", "run it on a machine with GPUs")
     if used < len(present):
         idle = some(gpu.uuid for gpu in run.machine.gpus if gpu.uuid not in run.machine.visible)
         text = f"{used} of {len(present)} used" + (f"; not visible to the run: {idle}" if idle else "")
@@ -68,9 +64,9 @@ def _weights(evidence: Evidence) -> Finding:
     summary = evidence.summary
     found = weighing.weights_for(summary.profile)
     if found.values is None:
-        return unmet("weights", "none are shipped for this profile: every job weighs 1", "run a shipped profile")
+        return unmet("weights", "not shipped for this profile: every job weighs 1", "run a shipped profile")
     laid = weighing.weigh(found, summary)
-    text = f"{found.name}, official, sha256 {(found.sha256 or '')[:12]}; a report may be asked for others"
+    text = f"{found.name}, official, sha256 {(found.sha256 or '')[:12]}; report --weights applies others"
     if laid.missing:
         missing = f"weighed jobs that were not run: {some(laid.missing)}"
         return unmet("weights", f"{text}; {missing}", "run all jobs of the profile, without --name and --exclude")
@@ -79,7 +75,8 @@ def _weights(evidence: Evidence) -> Finding:
 
 def _code(evidence: Evidence) -> Finding:
     codes = evidence.summary.code
-    shown = "; ".join(_named(code) for code in codes) or "not recorded"
+    unknown = ", installed: its commit is not known"
+    shown = "; ".join(code.words + ("" if code.commit else unknown) for code in codes) or "not recorded"
     remedy = "run one version, from a release or a checkout without changes"
     if len(codes) != 1:
         return unmet("code", f"{count(len(codes), 'version')} of benchsuite in one run: {shown}", remedy)
@@ -88,35 +85,27 @@ def _code(evidence: Evidence) -> Finding:
     return ok("code", shown)
 
 
-def _named(code: Code) -> str:
-    commit = f" at {code.commit[:12]}" if code.commit else ", installed: its commit is not known"
-    return f"benchsuite {code.version}{commit}{', with uncommitted changes' if code.dirty else ''}"
-
-
 def _repeats(evidence: Evidence) -> Finding:
     least = min((len([r for r in job.repeats if r.ok]) for job in evidence.summary.jobs), default=0)
     text = f"{count(least, 'repeat')} with a figure for every job"
-    if least < MIN_REPEATS:
-        remedy = f"go on with jobs --resume --repeat {MIN_REPEATS}: an interval needs {MIN_REPEATS}"
-        return unmet("repeats", text, remedy)
-    return ok("repeats", text)
+    remedy = f"continue with jobs --resume --repeat {MIN_REPEATS}: an interval needs {MIN_REPEATS}"
+    return ok("repeats", text) if least >= MIN_REPEATS else unmet("repeats", text, remedy)
 
 
 def _failures(evidence: Evidence) -> Finding:
     rows = evidence.loaded.rows
     failed = [row for row in rows if row.status != "ok" and not (evidence.loaded.in_progress and row.status in OPEN)]
     rate = len(failed) / len(rows) if rows else None
-    text = (
-        f"{percent(rate)}: {len(failed)} of {count(len(rows), 'task')} not ok; up to {percent(FAILURE_LIMIT, 0)} passes"
-    )
+    found = f"{len(failed)} of {count(len(rows), 'task')} not ok"
+    text = f"{percent(rate)}: {found}; up to {percent(FAILURE_LIMIT, 0)} passes"
     if rate is None or rate > FAILURE_LIMIT:
         lines = [f"{row.task.id}: {row.status}, {row.reason}" for row in failed]
-        return unmet("failures", text, "mend the cause and make a new run: failures cannot be retried away", lines)
+        return unmet("failures", text, "remove the cause and make a new run: a retry does not undo a failure", lines)
     return ok("failures", text)
 
 
 def _isolation(evidence: Evidence) -> Finding:
-    """Of every task that was measured: whole processors of its own and a limit of memory, by control groups."""
+    """Control groups give every measured task its own processors and a memory limit."""
     results = evidence.measured
     weak = [r for r in results if not r.tenant.cpu.startswith("cpuset") or r.tenant.memory == "none"]
     if not results:
@@ -124,11 +113,11 @@ def _isolation(evidence: Evidence) -> Finding:
     if weak:
         kinds = sorted({f"CPU {r.tenant.cpu}, memory {r.tenant.memory} ({r.tenant.reason})" for r in weak})
         text = f"not in force for {len(weak)} of {count(len(results), 'task')}"
-        return unmet("isolation", text, "run it with --require-isolation; benchsuite doctor says what it needs", kinds)
+        return unmet("isolation", text, "run it with --require-isolation; benchsuite doctor shows what it needs", kinds)
     shared = sorted({r.tenant.reason for r in results if r.tenant.crowded})
     if shared:
         text = "in force, but another run of benchsuite used the same processors and memory"
-        return unmet("isolation", text, "have the machine to yourself, and make a new run", shared)
+        return unmet("isolation", text, "stop other work on the machine, and make a new run", shared)
     found = sorted({f"CPU {r.tenant.cpu}, memory {r.tenant.memory}" for r in results})
     return ok("isolation", f"in force for all {count(len(results), 'task')}: {'; '.join(found)}")
 
@@ -136,9 +125,9 @@ def _isolation(evidence: Evidence) -> Finding:
 def _overlap(evidence: Evidence) -> Finding:
     share = evidence.summary.overlap
     if share is None:
-        return note("overlap", "no wave has two tasks with a window: there was nothing beside which to be measured")
+        return note("overlap", "no wave has two tasks with a window")
     text = overlap_words(share)
     if share < MIN_OVERLAP:
-        remedy = "see which task began late or ended early: it failed, or its data ended"
+        remedy = "find the task that starts late or ends early: it fails, or its data ends"
         return unmet("overlap", f"{text}; {percent(MIN_OVERLAP, 0)} are demanded", remedy)
     return ok("overlap", text)

@@ -1,4 +1,4 @@
-"""All that a run's folder holds, read once for every question that is asked of it."""
+"""All that a run's folder holds, read once for all checks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Kept = tuple[Path, Result]
 
 @dataclass(frozen=True)
 class Evidence:
-    """`tasks` is None where plan.json is missing or damaged, `attempts` where attempts.jsonl is. `kept` are all results
-    but reruns, those of interrupted attempts too; `counted` those of them that stand for a planned task."""
+    """`tasks` is None if plan.json is missing or damaged, `attempts` if attempts.jsonl is. `kept` holds all results but
+    reruns, also those of interrupted attempts. `counted` holds those that stand for a planned task."""
 
     path: Path
     loaded: Loaded
@@ -45,7 +45,7 @@ class Evidence:
 
     @property
     def measured(self) -> list[Result]:
-        """The counted results of tasks that came to be ready."""
+        """The counted results of tasks that reached their measurement."""
         return [result for result in self.counted if result.measurement.streams]
 
 

@@ -1,8 +1,8 @@
-"""The hashes by which the files of a run name each other, recomputed.
+"""The hashes by which the files of a run refer to each other, recomputed.
 
-They were made of the records that the run's own benchsuite knew (`profile.load`, `host.machine.facts_sha256`). A newer
-one knows more fields, so each hash is made twice: of today's record, and of the JSON as it was written, whose fields
-stand in the order of the record of then.
+The run's own benchsuite made them from its records (`profile.load`, `host.machine.facts_sha256`). The records of a
+newer benchsuite have more fields. So each hash is computed twice: from today's record, and from the JSON file, whose
+fields keep the order of the old record.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from benchsuite.schema import Record, decode
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
-    """What the hash of a profile's jobs may be, given the tasks planned of them and their plan.json.
+    """The possible hashes of a profile's jobs, from their planned tasks and plan.json.
 
-    A job with a matrix stands in no plan as the profile has it; its hash comes from planning again.
+    A plan holds no job with its matrix, so the hash of such a profile comes from planning again.
     """
     records = list({task.job.name: task.job for task in tasks}.values())
     found = [_sha256(records)]
@@ -35,20 +35,20 @@ def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
 
 
 def schema_of(file: Path) -> int:
-    """The schema number that a kept file was written with; 0 where none can be read."""
+    """The schema number in a file; 0 if it cannot be read."""
     found = (_content(file) or {}).get("schema")
     return found if isinstance(found, int) else 0
 
 
 def facts(machine: Machine, file: Path | None = None) -> tuple[str, ...]:
-    """What the hash of a machine's facts may be, given its record and the run.json that holds it."""
+    """The possible hashes of a machine's facts, from its record and the run.json that holds it."""
     content = _content(file)
     raw = (content.get("machines") or [content.get("machine")])[0] if content else None
     return (_sha256(machine), *([_sha256(_ordered(raw, machine))] if raw else []))
 
 
 def _content(file: Path | None) -> dict[str, Any] | None:
-    """A kept record that was read before as plain JSON; None where it is not there any more."""
+    """A file as plain JSON; None if it cannot be read."""
     try:
         return dict(decode(file.read_bytes())) if file else None
     except (OSError, ValueError):
@@ -56,7 +56,7 @@ def _content(file: Path | None) -> dict[str, Any] | None:
 
 
 def _ordered(raw: dict[str, Any], record: Record) -> msgspec.Raw:
-    """A record's JSON with its mappings in the order of their keys, its own fields as they are."""
+    """A record's JSON: the keys of its mappings sorted, its own fields in the order of the file."""
     parts = (
         msgspec.json.encode(name)
         + b":"

@@ -1,4 +1,4 @@
-"""Profile, plan and attempts: is the plan the one of the profile, is it whole, and did every task come to an end?"""
+"""Profile, plan and attempts: does the profile give this plan, is it whole, and did every task end?"""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from benchsuite.describe.plan import make_plan
 from benchsuite.describe.profile import Profile, of_text
 from benchsuite.describe.tasks import Plan, Task
 from benchsuite.errors import BenchError, ModelError
+from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Run
 from benchsuite.report.read.load import INSUFFICIENT, OPEN
 from benchsuite.report.show.format import count
-from benchsuite.report.verify import Finding, all_or_bad, hashed, note, ok, some, unmet
+from benchsuite.report.verify import all_or_bad, hashed, some
 from benchsuite.report.verify.evidence import Evidence
 
-# What of a task the plan decides. The rest depends on the environment in which it was planned.
+_OTHER = "verify it with the benchsuite that ran it"
+# The fields of a task that the plan decides. The others depend on the environment at planning.
 _DECIDED = ("profile", "repeat", "cell", "row", "axes", "per", "wave", "copy", "gpus", "ranks")
-# How older benchsuites trained where a profile could not say so: schema of the plan -> changes to every job.
+# Fields of training that older profiles lack: schema of the plan -> the values that every job of then has.
 _AS_THEN: dict[int, tuple[tuple[str, str], ...]] = {1: (("prefetch", "false"),)}
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
-    """All that is planned, beside what was asked for and what is noted to have happened."""
+    """The plan against the profile and command line, and the attempts against the plan."""
     run, tasks = evidence.run, evidence.tasks
     if run and tasks is not None:
         if run.profile.sha256:
@@ -45,7 +47,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Plan again from the kept profile, command line and GPUs, and compare: a change after `--` excuses only itself."""
+    """Plan again from the kept profile, command line (with its changes) and GPUs, and compare the plans."""
     try:
         profile, plan = _again(path, run)
     except BenchError as error:
@@ -56,24 +58,24 @@ def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Find
     if not troubles:
         chosen = invocation.chosen(run.command)
         changes = f", with the changes {shlex.join(chosen.changes)}" if chosen.changes else ""
-        yield ok("plan", f"the same is planned again from the profile and the command line{changes}")
+        yield ok("plan", f"the profile and the command line give the same plan again{changes}")
     elif run.code.version == __version__:
-        yield all_or_bad("plan", troubles, "", "contradiction", "verify it with the benchsuite that ran it")
+        yield all_or_bad("plan", troubles, "", remedy=_OTHER)
     else:
-        text = f"this benchsuite ({__version__}) plans it otherwise than {run.code.version} did"
-        yield unmet("plan", text, "verify it with the benchsuite that ran it", troubles)
+        text = f"this benchsuite ({__version__}) makes another plan than {run.code.version} did"
+        yield unmet("plan", text, _OTHER, troubles)
     yield _hash(run, (*hashed.jobs(tasks, path / "plan.json"), profile.sha256))
 
 
 def _not_again(error: BenchError, tasks: Sequence[Task]) -> Finding:
-    """A model of the user's own may not be here; anything else contradicts the plan that was made once."""
+    """A user's own model may be missing here. Any other failure contradicts the kept plan."""
     for entry in {task.job.entry for task in tasks if task.job.entry}:
         try:
             entries.declared(None, entry)
         except ModelError as missing:
-            remedy = "verify where the model can be found: in the folder from which the run was started"
-            return unmet("plan", f"it cannot be planned again here: {missing}", remedy)
-    return all_or_bad("plan", [f"the kept profile and command line give no plan: {error}"], "", "contradiction")
+            remedy = "verify in the folder from which the run was started, where the model can be found"
+            return unmet("plan", f"cannot be planned again here: {missing}", remedy)
+    return all_or_bad("plan", [f"the kept profile and command line give no plan: {error}"], "")
 
 
 def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
@@ -98,26 +100,25 @@ def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
 
 
 def _differing(again: Sequence[Task], kept: Sequence[Task]) -> Iterator[str]:
-    """How the kept plan differs from the one that is planned again."""
+    """How the kept plan differs from the new one."""
     wanted, found = {task.id: task for task in again}, {task.id: task for task in kept}
     yield from (f"{task} is not in plan.json" for task in wanted if task not in found)
-    yield from (f"{task} is in plan.json, and was not asked for" for task in found if task not in wanted)
+    yield from (f"{task} is in plan.json, but was not asked for" for task in found if task not in wanted)
     for name, task in found.items():
         if name not in wanted:
             continue
         yield from (f"{name}: {change} in plan.json" for change in job_changes(wanted[name].job, task.job))
         for field in _DECIDED:
             if getattr(wanted[name], field) != getattr(task, field):
-                yield f"{name}: {field} is not as planned again"
+                yield f"{name}: {field} differs from the new plan"
     if not wanted.keys() ^ found.keys() and [*wanted] != [*found]:
         yield "the tasks are in another order"
 
 
 def _hash(run: Run, candidates: Sequence[str]) -> Finding:
-    troubles = []
-    if run.profile.sha256 not in candidates:
-        troubles.append(f"run.json says {run.profile.sha256[:12]}, its jobs give {candidates[-1][:12]}")
-    return all_or_bad("profile hash", troubles, f"that of the planned jobs, {run.profile.sha256[:12]}", "contradiction")
+    own = run.profile.sha256
+    troubles = [] if own in candidates else [f"run.json says {own[:12]}, its jobs give {candidates[-1][:12]}"]
+    return all_or_bad("profile hash", troubles, f"that of the planned jobs, {own[:12]}")
 
 
 def _whole(run: Run, tasks: Sequence[Task]) -> Finding:
@@ -147,7 +148,7 @@ def _accounted(evidence: Evidence) -> Finding:
 
 
 def _attempts(evidence: Evidence, tasks: Sequence[Task]) -> Finding:
-    """Each line against the results: an end names its result, a result has its end, attempts count from 1."""
+    """Each line against the results: an end names its result, each result has an end, attempts count from 1."""
     results = {file.name: result for file, result in evidence.kept}
     starts: dict[str, set[int]] = defaultdict(set)
     ends: dict[tuple[str, int], str | None] = {}
@@ -155,13 +156,13 @@ def _attempts(evidence: Evidence, tasks: Sequence[Task]) -> Finding:
     troubles = []
     for line in evidence.attempts or ():
         if line.task not in planned:
-            troubles.append(f"a line of {line.task}, which is not planned")
+            troubles.append(f"a line of {line.task}, which plan.json does not hold")
         elif line.event == "end":
             ends[line.task, line.attempt] = line.result
             result = results.get(line.result or "")
             what = (line.task, line.attempt, line.status)
             if line.result and result is None:
-                troubles.append(f"{line.task}: its result {line.result} is not here")
+                troubles.append(f"{line.task}: its result {line.result} is missing")
             elif result and what != (result.task.id, result.identity.attempt, result.status):
                 said = f"attempt {line.attempt}, {line.status}"
                 own = f"{result.task.id}, attempt {result.identity.attempt}, {result.status}"
@@ -173,7 +174,7 @@ def _attempts(evidence: Evidence, tasks: Sequence[Task]) -> Finding:
         if result.task.id in planned and ends.get(at) != name:
             troubles.append(f"{name}: no end of attempt {at[1]} names it")
         if result.timeline.started_s is not None and at[1] not in starts[at[0]] and result.status != "interrupted":
-            troubles.append(f"{name}: it was measured, but no start of attempt {at[1]} is noted")
+            troubles.append(f"{name}: it was measured, but attempts.jsonl holds no start of attempt {at[1]}")
     numbers: dict[str, set[int]] = defaultdict(set)
     for task, attempt in ends:
         numbers[task].add(attempt)
@@ -182,5 +183,5 @@ def _attempts(evidence: Evidence, tasks: Sequence[Task]) -> Finding:
         for task, of in numbers.items()
         if sorted(of) != list(range(1, len(of) + 1))
     ]
-    fine = f"{count(len(ends), 'end')} noted, each with the result that it names"
-    return all_or_bad("attempts", troubles, fine, "contradiction")
+    fine = f"{count(len(ends), 'end')} in attempts.jsonl, each with the result that it names"
+    return all_or_bad("attempts", troubles, fine)

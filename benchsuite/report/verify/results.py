@@ -1,4 +1,4 @@
-"""Each result by itself and beside the others: the planned task, the run's machine, its clocks, its slices."""
+"""Each result against its planned task, the run's machine, its clocks and slices, and the other results."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.describe.tasks import Task
+from benchsuite.findings import Finding, note
 from benchsuite.measurement import Slice
 from benchsuite.records import Result, Run
 from benchsuite.report.show.format import count
-from benchsuite.report.verify import Finding, all_or_bad, hashed, note, some
-from benchsuite.report.verify.events import not_as_told
+from benchsuite.report.verify import all_or_bad, events, hashed, some
 from benchsuite.report.verify.evidence import Evidence, Kept
 
-# Instants are kept to the microsecond, and come from two processes.
+# Instants come from two processes, in microseconds.
 TOLERANCE_S = 0.001
-# Between two slices lies only the writing of the first; a slice lasts half a second, so that one taken out shows.
+# Between two slices lies only the writing of the first. A slice lasts half a second, so a removed one leaves a gap.
 LARGEST_GAP_S = 0.5
-# Ends by which min_time_s has passed.
+# The reasons to stop after which at least min_time_s has passed.
 _TIMED = ("count", "min_time", "max_time")
-# Clocks of one boot drift apart, and are set, by less.
+# The wall clock and the monotonic clock of one boot drift apart by less, unless the wall clock is set.
 CLOCK_STEP_S = 10.0
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
-    """All that is asked of every result, those of interrupted attempts included."""
+    """Findings about every result, also of interrupted attempts."""
     results = {file.name: result for file, result in evidence.kept}
     total = count(len(results), "result")
     if evidence.tasks is not None:
         planned = {task.id: task for task in evidence.tasks}
         troubles = _each(results, lambda result: _not_as_planned(result, planned, evidence.run))
-        yield all_or_bad("results", troubles, f"{total}, each of a planned task, exactly as planned", "contradiction")
+        yield all_or_bad("results", troubles, f"{total}, each of a planned task, as planned")
     if evidence.run:
         yield _machine(evidence.path, evidence.run, results)
     yield _clocks(evidence.run, results)
     disorder = [*_each(results, _timeline), *_overtaking(evidence.kept)]
-    yield all_or_bad("timeline", disorder, "queued, started, ready, go, ended, wave after wave", "contradiction")
+    yield all_or_bad("timeline", disorder, "queued, started, ready, go, ended, wave after wave")
     slices = sum(len(s.slices) for r in results.values() for s in r.measurement.streams)
     odd = [*_each(results, _slices), *_twins(evidence.kept)]
-    yield all_or_bad("slices", odd, f"{count(slices, 'slice')}: without gap, inside their task's time", "contradiction")
-    yield from not_as_told(evidence)
+    yield all_or_bad("slices", odd, f"{count(slices, 'slice')}: without gap, inside their task's time")
+    yield from events.findings(evidence)
 
 
 def _each(results: Mapping[str, Result], ask: Callable[[Result], Iterable[str]]) -> Iterator[str]:
@@ -65,52 +65,45 @@ def _not_as_planned(result: Result, planned: Mapping[str, Task], run: Run | None
     if (own, identity.devices) != (planned_as, devices):
         yield "its identity is not that of its task"
     if result.machine.gpus != task.gpus:
-        yield "it was measured on other GPUs than planned"
+        yield "its GPUs are not the planned ones"
     hosts = {machine.host for machine in run.machines} if run else set()
     own_hosts = {identity.host, *(stream.clock.host for stream in result.measurement.streams)}
     if run and (foreign := sorted(own_hosts - hosts)):
-        yield f"it is of host {some(foreign)}, the run of {some(sorted(hosts))}"
+        yield f"its host is {some(foreign)}, the run names {some(sorted(hosts))}"
 
 
 def _as_asked(result: Result) -> Task:
-    """The task with `auto` in place of the batch size that was found for it."""
+    """The task with `auto` in place of the batch size that the search found."""
     if result.batch_search is None or result.task.job.params.get("batch_size") != result.batch_search.found:
         return result.task
     job = result.task.job
-    return msgspec.structs.replace(
-        result.task, job=msgspec.structs.replace(job, params={**job.params, "batch_size": "auto"})
-    )
+    asked = msgspec.structs.replace(job, params={**job.params, "batch_size": "auto"})
+    return msgspec.structs.replace(result.task, job=asked)
 
 
 def _differences(planned: Task, found: Task) -> Iterator[str]:
-    if planned.job != found.job:
-        before, after = msgspec.structs.asdict(planned.job), msgspec.structs.asdict(found.job)
-        yield from (f"job.{name}" for name in before if before[name] != after[name])
-    before, after = msgspec.structs.asdict(planned), msgspec.structs.asdict(found)
-    yield from (name for name in before if name != "job" and before[name] != after[name])
+    for prefix, one, other in (("job.", planned.job, found.job), ("", planned, found)):
+        fields = (name for name in one.__struct_fields__ if name != "job")
+        yield from (f"{prefix}{name}" for name in fields if getattr(one, name) != getattr(other, name))
 
 
 def _machine(path: Path, run: Run, results: Mapping[str, Result]) -> Finding:
-    """Results of a run that was resumed may name the facts found then: another boot, a new driver."""
+    """Results after a resumption may name other machine facts: another boot, a new driver."""
     facts = hashed.facts(run.machine, path / "run.json")
     other = {name: result for name, result in results.items() if result.machine.facts_sha256 not in facts}
     later = {name for name, result in other.items() if run.resumed and result.timeline.clock.wall >= run.resumed[0][0]}
-    troubles = [f"{name}: it names other machine facts than run.json holds" for name in other if name not in later]
+    troubles = [f"{name}: its machine facts are not those in run.json" for name in other if name not in later]
     for name, result in results.items():
         if result.task.gpus and name not in later and result.machine.driver != run.machine.driver:
             troubles.append(f"{name}: driver {result.machine.driver}, the run has {run.machine.driver}")
     if later and not troubles:
-        text = (
-            f"{count(len(later), 'result')} measured after the run was resumed name other machine facts than run.json"
-        )
+        text = f"{count(len(later), 'result')} after a resumption with other machine facts than run.json"
         return note("machine", f"{text}: another boot, driver or package", None, sorted(later))
-    return all_or_bad(
-        "machine", troubles, f"all results name run.json's machine, facts {facts[-1][:12]}", "contradiction"
-    )
+    return all_or_bad("machine", troubles, f"all results name the machine of run.json, facts {facts[-1][:12]}")
 
 
 def _clocks(run: Run | None, results: Mapping[str, Result]) -> Finding:
-    """One boot, or one more a resumption; within a boot both clocks keep their distance."""
+    """One boot, and at most one more for each resumption; within a boot the two clocks keep their offset."""
     boots: dict[str, dict[str, float]] = defaultdict(dict)
     troubles = []
     for name, result in results.items():
@@ -118,7 +111,7 @@ def _clocks(run: Run | None, results: Mapping[str, Result]) -> Finding:
             try:
                 wall_s = datetime.fromisoformat(clock.wall).timestamp()
             except ValueError:
-                troubles.append(f"{name}: the wall clock of its anchor, '{clock.wall}', is no time")
+                troubles.append(f"{name}: its wall clock '{clock.wall}' is not a time")
                 continue
             boots[clock.boot_id][name] = wall_s - clock.monotonic_s
     known = {machine.boot_id for machine in run.machines} if run else set()
@@ -130,10 +123,9 @@ def _clocks(run: Run | None, results: Mapping[str, Result]) -> Finding:
         usual = sorted(offsets.values())[len(offsets) // 2]
         stepped += [name for name, offset in offsets.items() if abs(offset - usual) > CLOCK_STEP_S]
     if troubles or not stepped:
-        return all_or_bad(
-            "clocks", troubles, f"{count(len(boots), 'boot')}, one distance between both clocks", "contradiction"
-        )
-    text = f"the wall clock was set during the run, or {count(len(stepped), 'result')} come from another one"
+        fine = f"{count(len(boots), 'boot')}, the offset between both clocks is constant"
+        return all_or_bad("clocks", troubles, fine)
+    text = f"the wall clock was set during the run, or {count(len(stepped), 'result')} come from another run"
     return note("clocks", text, None, stepped)
 
 
@@ -145,13 +137,13 @@ def _timeline(result: Result) -> Iterator[str]:
         if after_s < before_s - TOLERANCE_S:
             yield f"{after} {before_s - after_s:.3f} s before {before}"
     if timeline.ended_s is not None and timeline.clock.monotonic_s < timeline.ended_s - TOLERANCE_S:
-        yield "it was written before it ended"
+        yield "it was written before its task ended"
     if (result.status == "ok") != (result.error is None):
         yield f"status {result.status} {'without' if result.error is None else 'with'} an error"
 
 
 def _overtaking(kept: Iterable[Kept]) -> Iterator[str]:
-    """Waves follow each other: no task runs while one of another wave does."""
+    """Tasks that start while a task of another wave still runs."""
     by_boot: dict[str, list[tuple[float, float, str, str]]] = defaultdict(list)
     for file, result in kept:
         task, timeline = result.task, result.timeline
@@ -162,7 +154,7 @@ def _overtaking(kept: Iterable[Kept]) -> Iterator[str]:
         last = None
         for span in sorted(spans):
             if last and span[0] < last[1] - TOLERANCE_S and span[3] != last[3]:
-                yield f"{span[2]}: it was started before {last[2]}, of another wave, had ended"
+                yield f"{span[2]}: it starts before {last[2]}, of another wave, ends"
             last = max(last or span, span, key=lambda one: one[1])
 
 
@@ -175,19 +167,19 @@ def _slices(result: Result) -> Iterator[str]:
             yield f"{rank}{count(len(measured), 'measured slice')}, but {len(stream.losses)} losses"
         least_s = result.task.job.min_time_s if stream.stopped_by in _TIMED else 0.0
         if result.status == "ok" and (not measured or measured[-1].end_s < least_s - TOLERANCE_S):
-            yield f"{rank}it is ok, but was measured for less than min_time_s {least_s:g}"
+            yield f"{rank}its status is ok, but it is measured for less than min_time_s {least_s:g}"
         ended_s, ready_s = result.timeline.ended_s, result.timeline.ready_s
         if ended_s is not None and stream.slices and stream.origin_s + stream.slices[-1].end_s > ended_s + TOLERANCE_S:
-            yield f"{rank}slices after it ended"
+            yield f"{rank}slices after its end"
         if ready_s is not None and len(result.measurement.streams) == 1 and stream.origin_s < ready_s - TOLERANCE_S:
-            yield f"{rank}slices before it was ready"
+            yield f"{rank}slices before it is ready"
 
 
 def _series(slices: tuple[Slice, ...]) -> Iterator[str]:
     end_s = 0.0
     for number, one in enumerate(slices, 1):
         if one.end_s <= one.start_s or one.steps < 1 or one.items < 0:
-            yield f"slice {number} has no length, no step, or fewer than no items"
+            yield f"slice {number} has no length, no step, or a negative number of items"
         if one.start_s < end_s - TOLERANCE_S:
             yield f"slice {number} begins before the one before it ends"
         elif one.phase == "measure" and one.start_s - end_s >= LARGEST_GAP_S:
@@ -196,9 +188,9 @@ def _series(slices: tuple[Slice, ...]) -> Iterator[str]:
 
 
 def _twins(kept: Iterable[Kept]) -> Iterator[str]:
-    """Two tasks never have the same slices to the microsecond."""
+    """Streams with the same slices to the microsecond, which two tasks never have."""
     seen: dict[tuple[Slice, ...], Path] = {}
     for file, result in kept:
         for stream in result.measurement.streams:
             if stream.slices and (first := seen.setdefault(stream.slices, file)) != file:
-                yield f"{file.name}: the very slices of {first.name}"
+                yield f"{file.name}: the same slices as {first.name}"

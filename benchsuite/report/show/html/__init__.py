@@ -1,4 +1,4 @@
-"""A report as one self-contained page: no network, no file beside it; all that it shows is escaped."""
+"""A report as one self-contained page, without network access or other files; all its text is escaped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchsuite.report.show.html.charts import Figures, telemetry, timelines
 from benchsuite.report.show.html.matrix import level, matrix
 from benchsuite.report.show.report import Report, document
 
-# As many last lines are shown of each failure, and as many failures that differ.
+# The last lines shown of each failure, and the number of different failures shown.
 _LAST_LINES = 40
 _MOST_FAILURES = 100
 _LONGEST_LINE = 500
@@ -31,7 +31,7 @@ _MOST_TEXT = 200_000
 
 @dataclass(frozen=True)
 class Trouble:
-    """Tasks that failed with the same words: the first of them, and its last lines."""
+    """Tasks that failed with the same message: the first one, its last lines, and the number of the others."""
 
     task: str
     status: str
@@ -44,7 +44,7 @@ def page(report: Report, loaded: Loaded | None) -> str:
     """The whole page.
 
     Args:
-        loaded: the results folder; None where only a summary is known, and curves and last lines are left out.
+        loaded: the results folder; None for a summary, which has no curves and no last lines.
     """
     style, script = (Markup(_shipped(name)) for name in ("page.css", "page.js"))  # noqa: S704 - our own files
     rows = loaded.rows if loaded else ()
@@ -55,7 +55,7 @@ def page(report: Report, loaded: Loaded | None) -> str:
         script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
-        matrix=None if report.gpus else matrix(report.summary),  # --compare-gpus shows more than it
+        matrix=None if report.gpus else matrix(report.summary),  # --compare-gpus shows more
         has_folder=loaded is not None,
         timelines=timelines(rows),
         telemetry=telemetry(loaded.path, rows) if loaded else Figures(()),
@@ -89,7 +89,7 @@ def _shipped(name: str) -> str:
 
 
 def _hash(content: str) -> str:
-    """As a Content-Security-Policy names an inline style or script: only what has this hash takes effect."""
+    """The hash by which a Content-Security-Policy permits an inline style or script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
 
 
@@ -98,7 +98,8 @@ def _troubles(rows: Sequence[Row]) -> list[Trouble]:
     for row in rows:
         error = row.result.error if row.result else None
         if row.status not in ("ok", *OPEN):
-            lines = "\n".join(line[:_LONGEST_LINE] for line in _lines(error.traceback if error else None))
+            traceback = (error.traceback if error else None) or ""
+            lines = "\n".join(line[:_LONGEST_LINE] for line in traceback.splitlines()[-_LAST_LINES:])
             message = ((error.message if error else row.reason) or "no reason is recorded")[:_LONGEST_LINE]
             alike[row.task.row, row.status, message, lines].append(row)
     return [
@@ -107,19 +108,15 @@ def _troubles(rows: Sequence[Row]) -> list[Trouble]:
     ]
 
 
-def _lines(text: str | None) -> list[str]:
-    return (text or "").splitlines()[-_LAST_LINES:]
-
-
 def _clean(value: Any) -> Any:
-    """What the template is to show: of text (or markup) no control character, other than ends of lines and tabs."""
+    """A value for the template; in text (or markup) each control character but line ends and tabs is replaced."""
     if not isinstance(value, str):
         return value
     return type(value)("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in value))
 
 
 def _environment(report: Report, loaded: Loaded | None) -> Iterator[Fact]:
-    """What machine, software and command the figures come from."""
+    """The command, machines and isolation behind the figures."""
     run, summary = loaded.run if loaded else None, report.summary
     if run:
         yield fact("Command", one_line(shlex.join(run.command), 2000))

@@ -1,4 +1,4 @@
-"""The page's curves: throughput and telemetry of each task, as many as a page can hold."""
+"""The page's curves: throughput and telemetry of each task, up to a limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_TELEMETRY = 64
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with what stands below it."""
+    """A picture with its caption."""
 
     name: str
     note: str
@@ -31,7 +31,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Group:
-    """Pictures under one name; `calm`: there is nothing in them that must be seen at once."""
+    """Pictures under one name; `calm`: their task is ok and steady, so the page may fold them."""
 
     name: str
     figures: tuple[Figure, ...]
@@ -40,15 +40,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Figures:
-    """Groups of pictures, and how many tasks with such a picture are left out for want of room."""
+    """Groups of pictures, and the number of tasks left out to keep the page small."""
 
     groups: tuple[Group, ...]
     left_out: int = 0
 
 
 def timelines(rows: Sequence[Row]) -> Figures:
-    """Rates over time of each task, by job, those of one job on one scale. Where there is no room for all, tasks that
-    are not ok or not steady come first."""
+    """Rates over time of each task, by job, on one scale for each job. If there are too many tasks, those that are not
+    ok or not steady come first."""
     drawn = [row for row in rows if rates_curve(row)]
     chosen = {id(row) for row in sorted(drawn, key=_calm)[:MOST_TIMELINES]}
     panels = rates_panels(row for row in drawn if id(row) in chosen)
@@ -64,7 +64,7 @@ def timelines(rows: Sequence[Row]) -> Figures:
 
 
 def telemetry(folder: Path, rows: Sequence[Row]) -> Figures:
-    """What was sampled while each task ran, one group a task; tasks that are not ok or not steady come first."""
+    """The samples of each task, one group for each task; tasks that are not ok or not steady come first."""
     kept = [row for row in rows if row.result and row.result.telemetry and row.result.telemetry.series]
     by_need = sorted(kept, key=_calm)[:MOST_TELEMETRY]
     chosen = {id(row) for row in by_need}

@@ -1,4 +1,4 @@
-"""Each job on each GPU, relative to the best GPU of the job: a page shows so where one machine's GPUs are unlike."""
+"""Each job on each GPU, relative to the best GPU of the job, so that a page shows unlike GPUs of a machine."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from benchsuite.report.show.format import NONE, count, number, share
 
 # More columns than anyone can read.
 MOST_GPUS = 64
-# From the best down to each share, a class of the style sheet: the lower, the darker.
+# The least share of each class of the style sheet: the lower, the darker.
 _LEVELS = ((0.99, "level0"), (0.97, "level1"), (0.95, "level2"), (0.90, "level3"))
 _LOWEST = "level4"
 
-# Host, and place of a GPU in it.
+# A host, and the index of a GPU on it.
 Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Hosts with how many GPUs of theirs are shown, then the GPUs, then for each job its cells.
+    """Hosts with their number of GPUs shown, the GPUs, and the cells of each job.
 
-    A cell's value is the share of the row's best; its note is the mean rate in items/s, and what that rests on.
+    A cell's value is its share of the row's best; its note is the mean rate in items/s and the number of tasks.
     """
 
     hosts: tuple[tuple[str, int], ...]
@@ -36,7 +36,7 @@ class Matrix:
 
 
 def matrix(summary: Summary) -> Matrix | None:
-    """Means over the ended tasks of each job on each GPU, without tasks on several; None under two GPUs."""
+    """Means over the ended tasks of each job on each GPU, without tasks on several GPUs; None below two GPUs."""
     own_host = summary.machine.host if summary.machine else ""
     jobs: dict[str, dict[Place, list[TaskSummary]]] = defaultdict(lambda: defaultdict(list))
     for job in summary.jobs:
@@ -53,7 +53,7 @@ def matrix(summary: Summary) -> Matrix | None:
 
 
 def level(cell: Cell) -> str:
-    """The class of the style sheet in which a cell is shown."""
+    """The class of the style sheet for a cell."""
     if cell.tone == "bad":
         return "failed"
     if not isinstance(cell.value, float):
@@ -62,14 +62,10 @@ def level(cell: Cell) -> str:
 
 
 def _row(of_job: Mapping[Place, Sequence[TaskSummary]], shown: Sequence[Place]) -> list[Cell]:
-    means = {place: _mean(tasks) for place, tasks in of_job.items()}
-    best = max((mean for mean in means.values() if mean is not None), default=None)
+    perfs = {place: [task.perf for task in tasks if task.perf is not None] for place, tasks in of_job.items()}
+    means = {place: statistics.fmean(values) for place, values in perfs.items() if values}
+    best = max(means.values(), default=None)
     return [_cell(of_job.get(place, ()), means.get(place), best) for place in shown]
-
-
-def _mean(tasks: Sequence[TaskSummary]) -> float | None:
-    perfs = [task.perf for task in tasks if task.perf is not None]
-    return statistics.fmean(perfs) if perfs else None
 
 
 def _cell(tasks: Sequence[TaskSummary], mean: float | None, best: float | None) -> Cell:

@@ -1,1 +1,1 @@
-"""The sections of a report, each of which knows its words and columns; none knows how they are shown."""
+"""The sections of a report: each defines its words and columns, and the renderers show them."""

@@ -1,4 +1,4 @@
-"""A comparison with a base: how the runs differ, then the ratios with their verdicts, then what decides them."""
+"""A comparison with a base: the differences of the runs, the ratios with their verdicts, and how these are decided."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.show.document import Cell, Column, Part, Section, Tone, sentence, table
-from benchsuite.report.show.format import NONE, bounds, count, number, one_line, percent, ratio
+from benchsuite.report.show.format import NONE, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.sections.origin import provenance
 from benchsuite.report.stats.compare import Comparison, JobRatio
 from benchsuite.report.stats.differences import Difference
 from benchsuite.report.stats.verdict import FAMILY_ERROR
 
-# As many differences are listed, and as many jobs are named at each.
+# The number of differences listed, and of jobs named at each.
 _LISTED, _NAMED = 40, 6
-# With numbers of repeats that differ by more than this factor, a noisy suite raises more alarms than it should.
+# If the numbers of repeats differ by more than this factor, a noisy suite raises more than 5 % false alarms.
 _UNLIKE = 2.0
 _TONES: dict[str, Tone] = {"FASTER": "good", "SLOWER": "bad", "AMBIGUOUS": "warn"}
 
@@ -31,11 +31,7 @@ _COLUMNS: tuple[Column[JobRatio], ...] = (
 
 
 def comparison_section(comparison: Comparison, jobs: int) -> Section:
-    """One comparison.
-
-    Args:
-        jobs: how many this run has.
-    """
+    """One comparison; `jobs` is the number of this run's jobs."""
     return Section(f"Against {comparison.name}", tuple(_parts(comparison, jobs)))
 
 
@@ -58,7 +54,7 @@ def _verdict(job: JobRatio) -> Cell:
 
 
 def _other_workload(job: JobRatio) -> str:
-    """Which fields make it another workload, as far as both sides record them."""
+    """The fields that make it another workload, if both sides record them."""
     if job.fields:
         return f"other workload: {'; '.join(one_line(field, 80) for field in job.fields)}"
     if job.unknown:
@@ -86,12 +82,7 @@ def _differences(comparison: Comparison, jobs: int) -> Iterator[Part]:
 
 def _jobs_of(difference: Difference, jobs: int) -> str:
     """The jobs that a difference concerns; blank for the whole run."""
-    return "all" if len(difference.jobs) == jobs > 1 else " ".join(_some(difference.jobs))
-
-
-def _some(names: Sequence[str]) -> list[str]:
-    """The first of many names, and how many more there are."""
-    return [*names[:_NAMED], *([f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else [])]
+    return "all" if len(difference.jobs) == jobs > 1 else " ".join(few(difference.jobs, _NAMED))
 
 
 def _what_decides(comparison: Comparison) -> str:
@@ -111,7 +102,7 @@ def _what_decides(comparison: Comparison) -> str:
 
 
 def _remarks(comparison: Comparison) -> Iterable[tuple[str, Sequence[str]]]:
-    """Label and jobs of all that a reader must know of single ratios."""
+    """Remarks on single ratios: each label with its jobs."""
     excluded = [f"{job.name} ({one_line(job.excluded)})" for job in comparison.jobs if job.excluded]
     forced = [f"{job.name} ({_other_workload(job)})" for job in comparison.jobs if job.forced]
     unknown: dict[str, list[str]] = defaultdict(list)
@@ -127,10 +118,10 @@ def _remarks(comparison: Comparison) -> Iterable[tuple[str, Sequence[str]]]:
     remarks = (
         ("This run's rates, turned into what was trained", here),
         ("The base's rates, turned into what was trained", there),
-        *((label, _some(names)) for label, names in untested.items()),
+        *((label, few(names, _NAMED)) for label, names in untested.items()),
         ("Not the same workload, left out of both scores", comparison.different),
         ("* Not the same workload, compared because of --compare-unlike", forced),
-        *((label, _some(names)) for label, names in unknown.items()),
+        *((label, few(names, _NAMED)) for label, names in unknown.items()),
         ("Only in this run", comparison.only_here),
         ("Only in the base", comparison.only_base),
         ("Left out of both scores, excluded", excluded),

@@ -1,4 +1,4 @@
-"""GPUs side by side: each job on each GPU in percent of the row's best, and which GPUs are outliers."""
+"""GPUs side by side, each job in percent of the row's best, with the outliers; and throughput over their number."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
+from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Part, Section, Sentence, Table, sentence, table
-from benchsuite.report.show.format import NONE, count, one_line, share
+from benchsuite.report.show.format import NONE, count, number, one_line, share
 from benchsuite.report.stats import gpus as stats
 from benchsuite.report.stats.gpus import MIN_EFFECT, Deviation, GpuComparison, GpuKey, Outlier
+from benchsuite.report.stats.scaling import Curve, Point, curves
 
 Figure = Literal["mean", "min", "max"]
 _TITLES: Mapping[Figure, str] = {
@@ -18,7 +20,7 @@ _TITLES: Mapping[Figure, str] = {
     "min": "Lowest of the repeats",
     "max": "Highest of the repeats",
 }
-# As many GPUs fit side by side in 120 columns of text.
+# The number of GPUs that fit side by side in 120 columns of text.
 _SIDE_BY_SIDE = 8
 _Job = tuple[str, Mapping[GpuKey, stats.Cell]]
 
@@ -45,7 +47,7 @@ def _parts(found: GpuComparison) -> Iterator[Part]:
 
 
 def findings(found: GpuComparison) -> Iterator[Sentence]:
-    """Each outlier with its likely cause, or that there is none; and what could not be tested."""
+    """Each outlier with its likely cause, or a sentence that no GPU is one; then the jobs that are not tested."""
     for outlier in found.outliers:
         yield sentence(one_line(_outlier(outlier), 2000), "warn")
     if found.tests and not found.outliers:
@@ -66,9 +68,8 @@ def percent_of_best(cells: Mapping[GpuKey, stats.Cell], which: Figure, gpu: GpuK
 
 
 def _matrix(found: GpuComparison, which: Figure, gpus: Sequence[GpuKey]) -> Table:
-    columns: list[Column[_Job]] = [Column("job", lambda job: job[0])]
-    columns += [Column(gpu.short, partial(_cell, which=which, gpu=gpu), right=True, prose=True) for gpu in gpus]
-    return table(columns, list(found.cells.items()))
+    cells = (Column[_Job](gpu.short, partial(_cell, which=which, gpu=gpu), right=True, prose=True) for gpu in gpus)
+    return table((Column("job", lambda job: job[0]), *cells), found.cells.items())
 
 
 def _cell(job: _Job, which: Figure, gpu: GpuKey) -> Cell:
@@ -93,3 +94,28 @@ def _outlier(outlier: Outlier) -> str:
 def _deviation(one: Deviation) -> str:
     p = f"p {one.p:.2g}" if one.p >= 1e-4 else "p < 0.0001"
     return f"{one_line(one.job)} {100 * one.effect:+.1f} % ({p}, {count(one.repeats, 'repeat')})"
+
+
+def scaling_section(summary: Summary) -> Section | None:
+    """A row for each number of GPUs of each progression; None without a progression."""
+    points = [(curve, point) for curve in curves(summary) for point in curve.points]
+    if not points:
+        return None
+    many, each = ("GPUs", "GPU") if summary.gpus_used else ("ranks", "rank")
+    columns: tuple[Column[tuple[Curve, Point]], ...] = (
+        Column("job", lambda at: at[0].job),
+        Column(many, lambda at: at[1].gpus, right=True),
+        Column("total", lambda at: at[1].total, number, right=True, rank=2),
+        Column(f"per {each}", lambda at: at[1].per_gpu, number, right=True, rank=1),
+        Column("unit", lambda at: f"{at[0].unit}/s", rank=4),
+        Column("efficiency %", lambda at: at[1].efficiency, share, right=True),
+        Column("95 %", lambda at: _efficiency_interval(at[1]), right=True, rank=3),
+    )
+    title = "Scaling (efficiency: the rate of a GPU in the group over that of one alone)"
+    return Section(title, (table(columns, points),))
+
+
+def _efficiency_interval(point: Point) -> Cell:
+    if point.interval is None:
+        return Cell(NONE)
+    return Cell(f"{share(point.interval.low)} to {share(point.interval.high)}", point.interval.low)

@@ -1,13 +1,13 @@
-"""The table of jobs: a row a job, a column a figure."""
+"""The table of jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from benchsuite.describe.tasks import axis_value
 from benchsuite.report.read.summary import JobSummary, Summary
-from benchsuite.report.show.document import Cell, Column, Section, Tone, table
+from benchsuite.report.show.document import Cell, Column, Section, table
 from benchsuite.report.show.format import NONE, number, percent, share
 from benchsuite.report.stats.score import Score
 
@@ -15,20 +15,22 @@ _LEGEND = (
     "perf: items/s in the measured window, mean over tasks. std%: between tasks. perf_adj = perf x (1 - std%) x "
     "(1 - fail/n). 95 %: perf's interval over repeats (needs 3)."
 )
-# Up to this half width an interval is about as wide below as above.
+# Up to this half width an interval is about symmetric.
 _NARROW = 0.1
 
 
 def jobs_section(summary: Summary, score: Score) -> Section:
     """Every job of a run, with the legend of its columns."""
     legend = _LEGEND if score.penalized else _LEGEND.replace(" x (1 - std%)", "")
-    return Section("Jobs", (table(_columns(summary, score), summary.jobs, legend, _tone),))
+    rows = table(_columns(summary, score), summary.jobs, legend, lambda job: "bad" if job.fail else "")
+    return Section("Jobs", (rows,))
 
 
 def _columns(summary: Summary, score: Score) -> Iterator[Column[JobSummary]]:
     weights = score.weighing.jobs
     yield Column("job", _name)
-    yield from _axis_columns(summary.jobs)
+    for axis in dict.fromkeys(axis for job in summary.jobs for axis in job.varied):
+        yield Column(axis, partial(_axis, axis), right=True)
     yield Column("n", lambda job: job.n, right=True)
     yield Column("fail", lambda job: job.fail, right=True)
     if summary.in_progress:
@@ -45,13 +47,8 @@ def _columns(summary: Summary, score: Score) -> Iterator[Column[JobSummary]]:
     yield Column("seconds", lambda job: Cell(_basis(job, f"{job.seconds:,.1f}"), job.seconds), right=True, rank=7)
 
 
-def _axis_columns(jobs: Sequence[JobSummary]) -> Iterator[Column[JobSummary]]:
-    """A column for each axis over which a matrix varies a job; blank for the other jobs."""
-    for axis in dict.fromkeys(axis for job in jobs for axis in job.varied):
-        yield Column(axis, partial(_axis, axis), right=True)
-
-
 def _axis(axis: str, job: JobSummary) -> Cell:
+    """The value of an axis of the job's matrix; blank for other jobs."""
     if axis not in job.varied:
         return Cell("")
     value = job.varied[axis]
@@ -65,26 +62,21 @@ def _name(job: JobSummary) -> str:
     return f"{job.job}.{job.per}" if len(job.varied) < len(job.axes) else job.job
 
 
-def _tone(job: JobSummary) -> Tone:
-    return "bad" if job.fail else ""
+def _unit(job: JobSummary) -> str:
+    return f"{job.unit}/s{' each' if job.per > 1 else ''}" if job.unit else NONE
 
 
 def _unsteady(job: JobSummary) -> Cell:
     return Cell(f"{job.unsteady} of {job.ended - job.fail}", job.unsteady)
 
 
-def _unit(job: JobSummary) -> str:
-    per_gpu = " each" if job.per > 1 else ""
-    return f"{job.unit}/s{per_gpu}" if job.unit else NONE
-
-
 def _perf_adj(job: JobSummary) -> float | None:
-    """Unknown as long as no task of a run in progress has a figure."""
+    """Unknown while no task of a run in progress has a figure."""
     return None if job.to_run and job.perf is None else job.perf_adj
 
 
 def _interval(job: JobSummary) -> Cell:
-    """The interval around perf. A wide one lies on a scale of ratios, and is shown by how far it reaches each way."""
+    """The interval around perf. A wide one is not symmetric, so both ends are shown."""
     if job.interval is None or not job.perf:
         return Cell(NONE)
     if job.interval.half <= _NARROW:
@@ -98,5 +90,5 @@ def _weight(weight: float | None) -> str:
 
 
 def _basis(job: JobSummary, text: str) -> str:
-    """What perf rests on; a published perf may come without it."""
+    """Slices or seconds of perf. A published perf may lack them."""
     return text if job.slices or job.perf is None else NONE

@@ -1,4 +1,4 @@
-"""Where a summary comes from, in one line: profile, machine and date; and how far a run in progress is."""
+"""The origin of a summary in one line (profile, machine and date), and the progress of a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 from benchsuite.records import Machine
 from benchsuite.report.read.load import RUNNING
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.format import count, one_line
+from benchsuite.report.show.format import count, few, one_line
 
-# As many running tasks are named.
+# The number of running tasks named.
 _NAMED = 8
 
 
@@ -24,12 +24,11 @@ def headline(summary: Summary) -> str:
 
 
 def progress(summary: Summary) -> str:
-    """How far a run in progress is."""
+    """The tasks still to run, and those that run now."""
     to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
     running = [task for job in summary.jobs for task in job.tasks if task.status == RUNNING]
-    now = "; ".join(f"{task.id} on {task.device}" for task in running[:_NAMED])
-    more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
-    return f"In progress: {to_run:,} of {count(n, 'task')} still to run. Running now: {now or 'none'}{more}."
+    now = "; ".join(few((f"{task.id} on {task.device}" for task in running), _NAMED)) or "none"
+    return f"In progress: {to_run:,} of {count(n, 'task')} still to run. Running now: {now}."
 
 
 def provenance(summary: Summary) -> str:
@@ -40,7 +39,7 @@ def provenance(summary: Summary) -> str:
 
 
 def machine(summary: Summary) -> str:
-    """Host, GPUs and driver of each machine; the tasks' hosts where no more is recorded."""
+    """Host, GPUs and driver of each machine; the tasks' hosts if no machine is recorded."""
     if not summary.machines:
         return ", ".join(sorted({task.host for job in summary.jobs for task in job.tasks if task.host}))
     return "; ".join(map(_one_machine, summary.machines))
@@ -53,7 +52,7 @@ def _one_machine(machine: Machine) -> str:
 
 
 def _date(summary: Summary) -> str:
-    """To the minute, where the text is a date at all."""
+    """`created` to the minute if it is a date, else as it stands."""
     created = summary.created or ""
     try:
         return datetime.fromisoformat(created).strftime("%Y-%m-%d %H:%M %Z").strip()

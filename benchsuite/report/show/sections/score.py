@@ -1,17 +1,16 @@
-"""The score block: score, PASS or FAIL, what is missing, and all that must stand beside a score."""
+"""The score block: score, PASS or FAIL, reservations, and the facts that belong to every score."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from benchsuite.records import Code
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.workload import overlap_words
 from benchsuite.report.show.document import Cell, Fact, Figure, ScoreBlock, Sentence, Span, Tone, fact, sentence
-from benchsuite.report.show.format import NONE, bounds, count, number, one_line, percent, ratio
+from benchsuite.report.show.format import NONE, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.sections.origin import machine
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.score import FAILURE_LIMIT, Score
@@ -68,15 +67,14 @@ def _reservations(score: Score) -> Iterator[Fact]:
 
 
 def _unlike(summary: Summary) -> Iterator[Fact]:
-    unlike = [
-        f"{job.name} ({'; '.join(one_line(change, 80) for change in job.unlike)})" for job in summary.jobs if job.unlike
-    ]
-    if unlike:
-        yield fact("Unlike tasks", f"{', '.join(unlike)}: a mean over different work; report them apart", "warn")
+    jobs = [(job.name, "; ".join(one_line(change, 80) for change in job.unlike)) for job in summary.jobs if job.unlike]
+    if jobs:
+        unlike = ", ".join(f"{name} ({changes})" for name, changes in jobs)
+        yield fact("Unlike tasks", f"{unlike}: a mean over different work; report them apart", "warn")
 
 
 def _priced(score: Score, price: float | None) -> Iterator[Figure]:
-    """What a unit of score costs: the lower, the better."""
+    """The cost of a unit of score: the lower, the better."""
     if price is None:
         return
     for what, value in (("score", score.value), ("machine score", score.machine)):
@@ -86,7 +84,7 @@ def _priced(score: Score, price: float | None) -> Iterator[Figure]:
 
 
 def _against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
-    """The score ratio with its verdict; `named`: with the base's name, as there are several."""
+    """The score ratio with its verdict; `named`: with the base's name, for there are several bases."""
     against = f"against {one_line(comparison.name)}"
     if comparison.ratio is None:
         same = "the same workload and " if comparison.different else ""
@@ -103,20 +101,10 @@ def _against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
         spans.append(Span(f"; not the same workload: {', '.join(forced)}", "warn"))
     beside = (*([sentence(against)] if named else []), Sentence(tuple(spans)))
     yield Figure("Score ratio", Cell(ratio(comparison.ratio), comparison.ratio), beside)
-    yield Figure(
-        "Verdict", Cell(comparison.verdict.words or NONE, comparison.verdict.word), _rests_on(comparison, without)
-    )
-
-
-def _rests_on(comparison: Comparison, without: bool) -> tuple[Sentence, ...]:
-    """Why there is no verdict, or what it rests on; `without`: the variance penalty changes the ratio."""
-    verdict = comparison.verdict
-    if verdict.reason:
-        return (sentence(verdict.reason),)
-    if verdict.identical:
-        return ()
-    of = " without the penalty" if without else ""
-    return (sentence(f"95 %: {bounds(verdict.low, verdict.high)}{of}, margin {percent(comparison.margin)}"),)
+    verdict, of = comparison.verdict, " without the penalty" if without else ""
+    interval = f"95 %: {bounds(verdict.low, verdict.high)}{of}, margin {percent(comparison.margin)}"
+    basis = verdict.reason or ("" if verdict.identical else interval)
+    yield Figure("Verdict", Cell(verdict.words or NONE, verdict.word), (sentence(basis),) if basis else ())
 
 
 def _facts(summary: Summary, score: Score) -> Iterator[Fact]:
@@ -132,7 +120,7 @@ def _facts(summary: Summary, score: Score) -> Iterator[Fact]:
         yield fact("Do not apply", f"{', '.join(score.weighing.beyond)} (the machine has fewer GPUs)")
     yield from _machine_facts(summary)
     yield from _work_facts(summary)
-    yield fact("Code", "; ".join(_code(code) for code in summary.code) or NONE)
+    yield fact("Code", "; ".join(code.words for code in summary.code) or NONE)
     slices, seconds = sum(job.slices for job in summary.jobs), math.fsum(job.seconds for job in summary.jobs)
     yield fact("Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s" if slices else NONE)
     if not summary.planned:
@@ -160,11 +148,10 @@ def _work_facts(summary: Summary) -> Iterator[Fact]:
 
 
 def _stolen(summary: Summary) -> str:
-    """The jobs from which a hypervisor withheld processor time, the worst first; empty where it hardly did."""
+    """The jobs from which a hypervisor withheld processor time, the worst first; empty below `STOLEN_LIMIT`."""
     shares = [(job.use.cpu_stolen, job.name) for job in summary.jobs if job.use and job.use.cpu_stolen is not None]
     most = [f"{name} {percent(share)}" for share, name in sorted(shares, reverse=True) if share >= STOLEN_LIMIT]
-    more = f", and {len(most) - 5} more" if len(most) > 5 else ""
-    return f"a hypervisor withheld processor time that jobs wanted: {', '.join(most[:5])}{more}" if most else ""
+    return f"a hypervisor withheld processor time that jobs wanted: {', '.join(few(most, 5))}" if most else ""
 
 
 def _group(job: JobSummary) -> str:
@@ -184,9 +171,8 @@ def _profile(summary: Summary) -> str:
         return f"{profile.name}, official, {sha256}"
     if not profile.based_on:
         return f"{profile.name}, not a shipped profile, {sha256}"
-    shown = [one_line(text, 80) for text in profile.differences[:5]]
-    more = [f"and {len(profile.differences) - 5} more"] if len(profile.differences) > 5 else []
-    differences = f": {'; '.join(shown + more)}" if shown else ""
+    shown = "; ".join(few((one_line(text, 80) for text in profile.differences), 5))
+    differences = f": {shown}" if shown else ""
     return f"{profile.name}, MODIFIED from {profile.based_on}, {sha256}{differences}"
 
 
@@ -199,13 +185,7 @@ def _weights(score: Score) -> str:
 
 
 def _tally(settings: dict[str, int]) -> str:
-    lines: Iterable[str] = (one_line(setting) for setting in settings)
+    """Each setting, with its number of tasks if there are several settings."""
     if len(settings) == 1:
-        return next(iter(lines))
-    found = (f"{line} [{count(tasks, 'task')}]" for line, tasks in zip(lines, settings.values(), strict=True))
-    return "; ".join(found) or NONE
-
-
-def _code(code: Code) -> str:
-    commit = f" at {code.commit[:12]}" if code.commit else ""
-    return f"benchsuite {code.version}{commit}{', with uncommitted changes' if code.dirty else ''}"
+        return one_line(next(iter(settings)))
+    return "; ".join(f"{one_line(setting)} [{count(tasks, 'task')}]" for setting, tasks in settings.items()) or NONE

@@ -1,4 +1,4 @@
-"""What needs a look, or stands apart: failures, unsteady windows, reruns, and files that hold no result."""
+"""Failures, unsteady windows, reruns, and files that cannot be used."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from benchsuite.report.read.load import OPEN
 from benchsuite.report.read.summary import RerunSummary, Summary, TaskSummary
 from benchsuite.report.show.document import Cell, Column, Section, fact, sentence, table
-from benchsuite.report.show.format import NONE, number, one_line, percent, ratio
+from benchsuite.report.show.format import NONE, few, number, one_line, percent, ratio
 
-# As many tasks that failed alike are named.
+# The number of tasks named that failed in the same way.
 _NAMED = 8
 _Alike = tuple[str, str, Sequence[TaskSummary]]
 
@@ -22,8 +22,8 @@ _FAILURE_COLUMNS: tuple[Column[_Alike], ...] = (
 _UNSTEADY_COLUMNS: tuple[Column[TaskSummary], ...] = (
     Column("task", lambda task: task.id),
     Column("device", lambda task: task.device, rank=1),
-    Column("spread", lambda task: _with_half(task.spread, percent(task.spread), task.spread_half), right=True),
-    Column("drift per 10 s", lambda task: _drift(task), right=True, rank=4),
+    Column("spread", lambda task: _percent(task.spread, task.spread_half), right=True),
+    Column("drift per 10 s", lambda task: _percent(task.drift, task.drift_half, "+"), right=True, rank=4),
     Column("slices", lambda task: task.slices, right=True, rank=3),
     Column("seconds", lambda task: Cell(f"{task.seconds:.1f}", task.seconds), right=True, rank=2),
     Column("why", lambda task: "; ".join(map(one_line, task.unsteady)) or NONE, prose=True),
@@ -39,35 +39,33 @@ _RERUN_COLUMNS: tuple[Column[RerunSummary], ...] = (
 
 
 def failures_section(summary: Summary, logs: str | None) -> Section | None:
-    """A row for each job, status and reason, and where the tasks' output is; None where all tasks are ok."""
+    """A row for each job, status and reason, and the folder of the tasks' output; None if all tasks are ok."""
     alike = list(_alike(summary))
-    if not alike:
-        return None
     kept = [sentence(f"All that the tasks printed: {logs}")] if logs else []
-    return Section("Not ok", (table(_FAILURE_COLUMNS, alike), *kept))
+    return Section("Not ok", (table(_FAILURE_COLUMNS, alike), *kept)) if alike else None
 
 
 def unsteady_section(summary: Summary) -> Section | None:
-    """A row for each ok task whose window is not steady; None without any."""
+    """A row for each ok task whose window is not steady; None without such a task."""
     tasks = [task for job in summary.jobs for task in job.tasks if task.status == "ok" and task.steady is False]
     title = "Unsteady (the rate does not hold within the window)"
     return Section(title, (table(_UNSTEADY_COLUMNS, tasks),)) if tasks else None
 
 
 def reruns_section(summary: Summary) -> Section | None:
-    """A row for each rerun; None without any."""
+    """A row for each rerun; None without reruns."""
     parts = (table(_RERUN_COLUMNS, summary.reruns),)
     return Section("Reruns (in no figure above)", parts) if summary.reruns else None
 
 
 def bad_files_section(summary: Summary) -> Section | None:
-    """Each file with why it cannot be used; None without any."""
+    """Each file with the reason why it cannot be used; None without such a file."""
     files = tuple(fact(bad.file, one_line(bad.reason)) for bad in summary.bad_files)
     return Section(f"Files that cannot be used ({len(files)}; counted as no task)", (files,)) if files else None
 
 
 def _alike(summary: Summary) -> Iterator[_Alike]:
-    """Status, reason and tasks of all that is not ok. What a run in progress has still to run is no failure."""
+    """Status, reason and tasks of all that are not ok. The tasks still to run of a run in progress are no failures."""
     passed_over = {"ok", *OPEN} if summary.in_progress else {"ok"}
     for job in summary.jobs:
         alike: dict[tuple[str, str], list[TaskSummary]] = defaultdict(list)
@@ -83,18 +81,14 @@ def _names(tasks: Sequence[TaskSummary]) -> str:
     first = tasks[0]
     if len(tasks) == 1:
         return f"{first.id} on {first.device}"
-    rest = [task.id.rpartition(".J")[2] for task in tasks[1:_NAMED]]
-    more = [f"and {len(tasks) - _NAMED} more"] if len(tasks) > _NAMED else []
-    return " ".join([first.id, *(f"J{name}" for name in rest), *more])
+    return " ".join(few([first.id, *(f"J{task.id.rpartition('.J')[2]}" for task in tasks[1:])], _NAMED))
 
 
-def _drift(task: TaskSummary) -> Cell:
-    return _with_half(task.drift, NONE if task.drift is None else f"{100 * task.drift:+.1f} %", task.drift_half)
-
-
-def _with_half(value: float | None, text: str, half: float | None) -> Cell:
-    """A percentage, with the half width of its interval where there is one."""
-    return Cell(text if value is None or half is None else f"{text.removesuffix(' %')} ± {percent(half)}", value)
+def _percent(value: float | None, half: float | None, sign: str = "") -> Cell:
+    """A share as percent, with the half width of its interval if it has one; `sign` is "+" to show it always."""
+    if value is None:
+        return Cell(NONE)
+    return Cell(f"{100 * value:{sign}.1f} {'%' if half is None else f'± {percent(half)}'}", value)
 
 
 def _ratio(rerun: RerunSummary) -> float | None:
@@ -103,7 +97,7 @@ def _ratio(rerun: RerunSummary) -> float | None:
 
 
 def _of(rerun: RerunSummary) -> str:
-    """The original, what was changed, and why the rerun is not ok."""
+    """The original, the changes, and why the rerun is not ok."""
     of = rerun.of if rerun.original_perf is not None else f"{rerun.of} (not here, or not ok)"
     notes = [of, *(one_line(change) for change in rerun.changes)]
     if rerun.task.status != "ok":

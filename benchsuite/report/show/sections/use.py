@@ -1,4 +1,4 @@
-"""How a run used its GPUs, and what heat or the hardware took from it."""
+"""How a run used its GPUs, and how much heat or the hardware slowed it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ _LEGEND = (
     "GPUs. capped: at the power limit (normal). throttled: share of the time under heat or hardware slow-down. std% in "
     "parts (GPUs, repeats, rest): their squares add up."
 )
+
+
+# The figures of which at least one is known if a job's GPUs were watched.
+_WATCHED = ("gpu_percent", "power_w", "clock_events", "sm_clock_mhz")
 
 
 @dataclass(frozen=True)
@@ -45,27 +49,23 @@ _SLOWED_COLUMNS: tuple[Column[JobSummary], ...] = (
     Column("perf", lambda job: job.perf, number, right=True),
     Column("without", lambda job: job.perf_unthrottled, number, right=True),
     Column("unit", lambda job: f"{job.unit}/s" if job.unit else NONE, rank=1),
-    Column("tasks", lambda job: _of_ok(job), right=True, rank=2),
+    Column("tasks", lambda job: _slowed_of_ok(job), right=True, rank=2),
     Column("why not", lambda job: _why_not(job), prose=True),
 )
 
 
 def use_section(summary: Summary) -> Section | None:
-    """The jobs whose GPUs were watched; None without any."""
+    """The jobs whose GPUs were watched; None without such a job."""
     used = [_Used(job.name, job.use, job.std_parts or StdParts()) for job in summary.jobs if job.use]
-    watched = [job for job in used if _watched(job.use)]
+    watched = [job for job in used if any(getattr(job.use, field) is not None for field in _WATCHED)]
     return Section("Use of the GPUs", (table(_USE_COLUMNS, watched, _LEGEND),)) if watched else None
 
 
 def slowed_section(summary: Summary) -> Section | None:
-    """Perf as delivered, beside perf without the slices that were slowed; None where none was."""
+    """Perf with and without the slowed slices; None if no slice was slowed."""
     jobs = [job for job in summary.jobs if _slowed(job)]
     title = "Slowed by heat or hardware (perf as delivered, and without)"
     return Section(title, (table(_SLOWED_COLUMNS, jobs),)) if jobs else None
-
-
-def _watched(use: Use) -> bool:
-    return any(value is not None for value in (use.gpu_percent, use.power_w, use.clock_events, use.sm_clock_mhz))
 
 
 def _gib(use: Use) -> float | None:
@@ -88,7 +88,7 @@ def _slowed(job: JobSummary) -> list[TaskSummary]:
     return [task for task in job.tasks if task.perf_unthrottled is not None or task.unthrottled_reason]
 
 
-def _of_ok(job: JobSummary) -> Cell:
+def _slowed_of_ok(job: JobSummary) -> Cell:
     slowed = len(_slowed(job))
     return Cell(f"{slowed} of {sum(task.status == 'ok' for task in job.tasks)}", slowed)
 
