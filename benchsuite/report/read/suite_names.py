@@ -1,4 +1,4 @@
-"""Names of jobs that milarun prefixed with the name of their suite."""
+"""Names of jobs as milarun writes them, with the name of their suite in front."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 
 def common_suite(names: Iterable[str]) -> str | None:
-    """What stands before the first dot of every name; None where they differ, or one names no suite.
+    """The part before the first dot, if it is the same in every name; None if a name has no suite.
 
-    `scaling.2` without a suite is a number of GPUs, and `module:function` the name of a run outside any suite.
+    `scaling.2` has no suite, since 2 is a number of GPUs, and `module:function` names a run outside any suite.
     """
     suites = {name.partition(".")[0] if re.fullmatch(r"[^.:]+\.(?![0-9]+$)[^:]+", name) else None for name in names}
     return suites.pop() if len(suites) == 1 else None
