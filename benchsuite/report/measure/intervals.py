@@ -15,7 +15,7 @@ _CONFIDENCE = 0.95
 
 
 class Interval(Record, frozen=True, kw_only=True):
-    """95 %: `half` is relative (0.02: about 2 % to either side); it rests on `repeats`."""
+    """A 95 % interval over `repeats`; `half` is relative (0.02: about 2 % to either side)."""
 
     low: float
     high: float
@@ -27,7 +27,8 @@ def perf_adjusted(perf: float | None, std: float | None, n: int, fail: int) -> f
     """Milarun's formula: perf * (1 - std%) * (1 - fail/n), never below 0; an unknown std counts as 0.
 
     Args:
-        n: planned tasks; of a run in progress, those that have ended.
+        std: relative to `perf`.
+        n: planned tasks; in a run in progress, the tasks that have ended.
     """
     if perf is None or n == 0:
         return 0.0

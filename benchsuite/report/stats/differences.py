@@ -1,4 +1,4 @@
-"""How two runs differ but for their figures: machine, software, code, profile, isolation, and each job's settings."""
+"""The differences between two runs beside their figures: machine, software, code, profile, isolation, settings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.workload import cache_state
 
 _NONE = "none"
-# The launcher's own, of each task another: which GPUs a run had is told with its machine.
+# The launcher sets it for each task; the GPUs of a run are compared with its machine.
 _PLACE = "environ.CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not the same on both sides, in words; `jobs` names those it concerns, none: the whole run."""
+    """A fact that differs between both sides, in words; it concerns the named jobs, or without `jobs` the whole run."""
 
     what: str
     base: str
@@ -34,14 +34,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """`unknown`: what one side or both do not tell, so that it may differ unseen."""
+    """All differences found; `unknown` names the facts that a side does not record, and that may differ unseen."""
 
     found: tuple[Difference, ...]
     unknown: tuple[str, ...]
 
 
 def differences(summary: Summary, base: Summary) -> Differences:
-    """All that a reader must know before believing a ratio, the machine first."""
+    """Compare all that can explain a ratio, the machine first."""
     here, there = dict(_run_facts(summary)), dict(_run_facts(base))
     found = [
         Difference(what, there.get(what, _NONE), here.get(what, _NONE))
@@ -53,20 +53,15 @@ def differences(summary: Summary, base: Summary) -> Differences:
     return Differences((*found, *_of_jobs(common)), tuple(_unknown(here, there, common)))
 
 
-def workload_fields(job: JobSummary, base: JobSummary) -> tuple[str, ...]:
-    """The fields, old -> new, that make two jobs train different things; none where a side does not keep its fields."""
-    if not (job.settings and base.settings):
-        return ()
-    return trained_changes(job.settings, base.settings)
-
-
 def trained_changes(settings: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields, old -> new, in which two jobs' settings say that they train different things."""
+    """The settings, old -> new, that make two jobs train different things; empty if a side keeps no settings."""
+    if not (settings and base):
+        return ()
     here, there = (_in_words(work.work(side)) for side in (settings, base))
     return tuple(f"{what} {old} -> {new}" for what, old, new in _unequal(here, there))
 
 
-# A side that tells nothing of a group is named once, not line by line.
+# A side that records no fact of a group is named once, not once a fact.
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "host": ("host",),
     "machine": ("system", "kernel", "CPU", "CPUs", "memory", "driver", "GPUs", "GPU limits", "Python"),
@@ -80,27 +75,27 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 def _unknown(
     here: Mapping[str, str], base: Mapping[str, str], common: Sequence[tuple[JobSummary, JobSummary]]
 ) -> Iterator[str]:
-    """Each group with the sides that do not tell it."""
-    told = {group: (_tells(group, here), _tells(group, base)) for group in _GROUPS}
+    """Each group that a side does not record, with the side."""
+    known = {group: (_records(group, here), _records(group, base)) for group in _GROUPS}
     if common:
-        told["settings of jobs"] = (any(a.settings for a, _ in common), any(b.settings for _, b in common))
-        told["data"] = (any(a.data_used for a, _ in common), any(b.data_used for _, b in common))
+        known["settings of jobs"] = (any(a.settings for a, _ in common), any(b.settings for _, b in common))
+        known["data"] = (any(a.data_used for a, _ in common), any(b.data_used for _, b in common))
     sides = {(False, False): "both", (False, True): "this run", (True, False): "base"}
-    yield from (f"{group} ({sides[of]})" for group, of in told.items() if of in sides)
+    yield from (f"{group} ({sides[of]})" for group, of in known.items() if of in sides)
 
 
-def _tells(group: str, facts: Mapping[str, str]) -> bool:
+def _records(group: str, facts: Mapping[str, str]) -> bool:
     return any(what in facts for what in _GROUPS[group])
 
 
 def _one_sided(what: str, *sides: Mapping[str, str]) -> bool:
-    """Whether the group of a fact is told by one side only; packages are the machine's."""
+    """Whether only one side records the group of a fact; packages are in the machine's group."""
     group = "machine" if what.startswith("package ") else next((g for g, of in _GROUPS.items() if what in of), None)
-    return group is not None and not all(_tells(group, facts) for facts in sides)
+    return group is not None and not all(_records(group, facts) for facts in sides)
 
 
 def _run_facts(summary: Summary) -> Iterator[tuple[str, str]]:
-    """What stands for a whole run, in words; without those that are not known."""
+    """The known facts of a whole run: name and value in words."""
     for number, machine in enumerate(summary.machines, 1):
         which = f" of machine {number}" if number > 1 else ""
         yield from ((f"{what}{which}", fact) for what, fact in _machine_facts(machine))
@@ -151,7 +146,7 @@ def _limits(gpu: Gpu) -> str:
 
 
 def _of_jobs(common: Iterable[tuple[JobSummary, JobSummary]]) -> Iterator[Difference]:
-    """What differs in jobs, each difference once for all jobs that have it."""
+    """The differences between jobs, each once with all jobs that have it."""
     alike: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for job, base in common:
         for difference in _unequal(dict(_job_facts(job)), dict(_job_facts(base)), both=True):
@@ -164,7 +159,7 @@ def _of_jobs(common: Iterable[tuple[JobSummary, JobSummary]]) -> Iterator[Differ
 
 
 def _job_facts(job: JobSummary) -> Iterator[tuple[str, str]]:
-    """What a job's tasks met, in words; without what is not known."""
+    """The known facts of a job's tasks, in words."""
     if job.repeats:
         yield "ok tasks a repeat", ", ".join(str(ok) for ok in sorted({repeat.ok for repeat in job.repeats}))
     if job.batch_size is not None:
@@ -181,7 +176,7 @@ def _job_facts(job: JobSummary) -> Iterator[tuple[str, str]]:
 
 
 def _unequal(here: Mapping[str, str], base: Mapping[str, str], both: bool = False) -> Iterator[tuple[str, str, str]]:
-    """What, base's value, this run's; `both`: only what both sides tell."""
+    """(fact, the base's value, this run's value) of each unequal fact; `both`: only facts that both sides record."""
     for what in {**base, **here}:
         old, new = base.get(what), here.get(what)
         if old != new and not (both and None in (old, new)):
@@ -193,7 +188,7 @@ def _in_words(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _value(value: object) -> str:
-    """As a profile would have it: text bare, all else as JSON."""
+    """A value as a profile spells it: text as it is, all else as JSON."""
     if value is None:
         return _NONE
     return value if isinstance(value, str) else json.dumps(msgspec.to_builtins(value))
