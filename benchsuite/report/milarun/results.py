@@ -11,8 +11,7 @@ from pathlib import Path
 from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
 from benchsuite.report.milarun import summary_files
 from benchsuite.report.milarun.runs import Run, read_run
-from benchsuite.report.milarun.suite import ORIGIN, RULE, order
-from benchsuite.report.read.suite_names import bare, common_suite
+from benchsuite.report.milarun.suite import ORIGIN, RULE, bare, common_suite, order
 from benchsuite.report.read.summary import BadFile, JobSummary, ProfileRef, Repeat, Summary, TaskSummary
 
 

@@ -1,11 +1,9 @@
-"""The tests of milarun 2020's own suites by name: the items that they count, and where benchsuite counts others.
-
-Milarun's files do not record this.
-"""
+"""The names in milarun 2020's files, and the items that its own tests count, which these files do not record."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -47,6 +45,20 @@ UNIT_FACTORS = {
     "toy_lstm": 97 / 100,  # of 100 sequences 97 were trained on
 }
 EXCLUDED = {"translator": "milarun left waiting for data out of its time"}
+
+
+def common_suite(names: Iterable[str]) -> str | None:
+    """The part before the first dot, if it is the same in every name; None if a name has no suite.
+
+    `scaling.2` has no suite, since 2 is a number of GPUs, and `module:function` names a run outside any suite.
+    """
+    suites = {name.partition(".")[0] if re.fullmatch(r"[^.:]+\.(?![0-9]+$)[^:]+", name) else None for name in names}
+    return suites.pop() if len(suites) == 1 else None
+
+
+def bare(name: str, suite: str | None) -> str:
+    """A name without its suite, as benchsuite names its jobs."""
+    return name.removeprefix(f"{suite}.") if suite else name
 
 
 def stem_of(job: str) -> str:

@@ -16,8 +16,7 @@ import msgspec
 
 from benchsuite.errors import ResultError
 from benchsuite.report.measure.intervals import perf_adjusted
-from benchsuite.report.milarun.suite import LARGEST, ORIGIN, RULE, order, unit_of
-from benchsuite.report.read.suite_names import bare, common_suite
+from benchsuite.report.milarun.suite import LARGEST, ORIGIN, RULE, bare, common_suite, order, unit_of
 from benchsuite.report.read.summary import GpuSummary, JobSummary, ProfileRef, Summary
 from benchsuite.schema import Record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from benchsuite.report.read.workload import cache_state
 _NONE = "none"
 # The launcher sets it for each task; the GPUs of a run are compared with its machine.
 _PLACE = "environ.CUDA_VISIBLE_DEVICES"
+# Facts of these groups are compared only if both sides record the group; else the side that does not is named once.
+_GROUPS = ("host", "machine", "GPUs used", "code", "profile's hash", "isolation")
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,11 @@ class Differences:
 
 def differences(summary: Summary, base: Summary) -> Differences:
     """Compare all that can explain a ratio, the machine first."""
-    here, there = dict(_run_facts(summary)), dict(_run_facts(base))
-    found = [
-        Difference(what, there.get(what, _NONE), here.get(what, _NONE))
-        for what in {**there, **here}
-        if here.get(what) != there.get(what) and not _one_sided(what, here, there)
-    ]
+    sides = [list(_run_facts(side)) for side in (summary, base)]
+    here, there = ({group for group, _, _ in facts} for facts in sides)
+    one_sided = (here ^ there) & set(_GROUPS)
+    own, others = ({what: fact for group, what, fact in facts if group not in one_sided} for facts in sides)
+    found = [Difference(*difference) for difference in _unequal(own, others)]
     by_name = {job.name: job for job in base.jobs}
     common = [(job, by_name[job.name]) for job in summary.jobs if job.name in by_name]
     return Differences((*found, *_of_jobs(common)), tuple(_unknown(here, there, common)))
@@ -61,22 +62,11 @@ def trained_changes(settings: Mapping[str, Any], base: Mapping[str, Any]) -> tup
     return tuple(f"{what} {old} -> {new}" for what, old, new in _unequal(here, there))
 
 
-# A side that records no fact of a group is named once, not once a fact.
-_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "host": ("host",),
-    "machine": ("system", "kernel", "CPU", "CPUs", "memory", "driver", "GPUs", "GPU limits", "Python"),
-    "GPUs used": ("GPUs used",),
-    "code": ("benchsuite", "commit", "uncommitted changes"),
-    "profile's hash": ("profile hash",),
-    "isolation": ("isolation",),
-}
-
-
 def _unknown(
-    here: Mapping[str, str], base: Mapping[str, str], common: Sequence[tuple[JobSummary, JobSummary]]
+    here: Collection[str], base: Collection[str], common: Sequence[tuple[JobSummary, JobSummary]]
 ) -> Iterator[str]:
-    """Each group that a side does not record, with the side."""
-    known = {group: (_records(group, here), _records(group, base)) for group in _GROUPS}
+    """Each group that a side does not record, with the side; `here` and `base` are the groups that each records."""
+    known = {group: (group in here, group in base) for group in _GROUPS}
     if common:
         known["settings of jobs"] = (any(a.settings for a, _ in common), any(b.settings for _, b in common))
         known["data"] = (any(a.data_used for a, _ in common), any(b.data_used for _, b in common))
@@ -84,56 +74,48 @@ def _unknown(
     yield from (f"{group} ({sides[of]})" for group, of in known.items() if of in sides)
 
 
-def _records(group: str, facts: Mapping[str, str]) -> bool:
-    return any(what in facts for what in _GROUPS[group])
-
-
-def _one_sided(what: str, *sides: Mapping[str, str]) -> bool:
-    """Whether only one side records the group of a fact; packages are in the machine's group."""
-    group = "machine" if what.startswith("package ") else next((g for g, of in _GROUPS.items() if what in of), None)
-    return group is not None and not all(_records(group, facts) for facts in sides)
-
-
-def _run_facts(summary: Summary) -> Iterator[tuple[str, str]]:
-    """The known facts of a whole run: name and value in words."""
+def _run_facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """The known facts of a whole run: group, name, and value in words."""
     for number, machine in enumerate(summary.machines, 1):
         which = f" of machine {number}" if number > 1 else ""
-        yield from ((f"{what}{which}", fact) for what, fact in _machine_facts(machine))
+        yield from ((group, f"{what}{which}", fact) for group, what, fact in _machine_facts(machine))
     hosts = sorted({task.host for job in summary.jobs for task in job.tasks if task.host})
     if hosts and not summary.machines:
-        yield "host", ", ".join(hosts)
+        yield "host", "host", ", ".join(hosts)
     if summary.machines or summary.gpus_used:
-        yield "GPUs used", str(summary.gpus_used)
+        yield "GPUs used", "GPUs used", str(summary.gpus_used)
     if summary.code:
-        yield "benchsuite", _joined(code.version for code in summary.code)
+        yield "code", "benchsuite", _joined(code.version for code in summary.code)
         if any(code.commit for code in summary.code):
-            yield "commit", _joined((code.commit or "not known")[:12] for code in summary.code)
+            yield "code", "commit", _joined((code.commit or "not known")[:12] for code in summary.code)
         dirty = {None: "not known", True: "yes", False: "no"}
-        yield "uncommitted changes", _joined(dirty[code.dirty] for code in summary.code)
+        yield "code", "uncommitted changes", _joined(dirty[code.dirty] for code in summary.code)
     if profile := summary.profile:
-        yield "profile", profile.name
+        yield "profile", "profile", profile.name
         if profile.sha256:
-            yield "profile hash", profile.sha256[:12]
+            yield "profile's hash", "profile hash", profile.sha256[:12]
         if profile.differences:
-            yield f"changes to {profile.based_on or 'the profile'}", "; ".join(profile.differences)
+            yield "profile", f"changes to {profile.based_on or 'the profile'}", "; ".join(profile.differences)
     if summary.isolation:
-        yield "isolation", _joined(summary.isolation)
+        yield "isolation", "isolation", _joined(summary.isolation)
 
 
-def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
-    yield "host", machine.host
-    yield "system", machine.system
-    yield "kernel", machine.kernel
-    yield "CPU", machine.cpu
-    yield "CPUs", f"{machine.cpus}, {machine.cpus_usable} usable"
-    yield "memory", _bytes(machine.memory_bytes)
-    yield "driver", machine.driver or _NONE
+def _machine_facts(machine: Machine) -> Iterator[tuple[str, str, str]]:
     models = Counter(gpu.name for gpu in machine.gpus)
-    yield "GPUs", ", ".join(f"{number} x {name}" for name, number in models.items()) or _NONE
-    if machine.gpus:
-        yield "GPU limits", _joined(map(_limits, machine.gpus))
-    yield "Python", machine.python
-    yield from ((f"package {name}", version) for name, version in sorted(machine.packages.items()))
+    facts = {
+        "system": machine.system,
+        "kernel": machine.kernel,
+        "CPU": machine.cpu,
+        "CPUs": f"{machine.cpus}, {machine.cpus_usable} usable",
+        "memory": _bytes(machine.memory_bytes),
+        "driver": machine.driver or _NONE,
+        "GPUs": ", ".join(f"{number} x {name}" for name, number in models.items()) or _NONE,
+        **({"GPU limits": _joined(map(_limits, machine.gpus))} if machine.gpus else {}),
+        "Python": machine.python,
+        **{f"package {name}": version for name, version in sorted(machine.packages.items())},
+    }
+    yield "host", "host", machine.host
+    yield from (("machine", what, fact) for what, fact in facts.items())
 
 
 def _limits(gpu: Gpu) -> str:

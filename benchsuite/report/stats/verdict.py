@@ -100,16 +100,11 @@ def _without_test(identical: bool, here: Sequence[float], base: Sequence[float])
     if identical:
         return Verdict("SAME", 1.0, 1.0, repeats=repeats, identical=True)
     if min(repeats) < MIN_REPEATS:
-        return Verdict(None, repeats=repeats, reason=_too_few(*repeats))
+        too_few = f"{len(here)} and {len(base)} repeats (this run, base); both sides need {MIN_REPEATS}"
+        return Verdict(None, repeats=repeats, reason=too_few if base else "the base keeps no figures per repeat")
     if min(*here, *base) <= 0:
         return Verdict(None, repeats=repeats, reason="a repeat with a throughput of 0")
     return None
-
-
-def _too_few(here: int, base: int) -> str:
-    if base == 0:
-        return "the base keeps no figures per repeat"
-    return f"{here} and {base} repeats (this run, base); both sides need {MIN_REPEATS}"
 
 
 def _family(samples: Sequence[tuple[Sequence[float], Sequence[float]]], m: float) -> list[Verdict]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchsuite import files
 from benchsuite.errors import ProfileError
-from benchsuite.report.read.suite_names import bare, common_suite
+from benchsuite.report.milarun.suite import bare, common_suite
 from benchsuite.report.read.summary import ProfileRef, Summary
 
 _LARGEST = 1e9
