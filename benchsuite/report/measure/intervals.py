@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from scipy.special import stdtrit
 
@@ -35,10 +35,16 @@ def perf_adjusted(perf: float | None, std: float | None, n: int, fail: int) -> f
     return max(0.0, perf * (1 - (std or 0.0)) * (1 - fail / n))
 
 
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are not None; None without such values."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
 def relative_std(values: Sequence[float]) -> float | None:
     """Population standard deviation over the mean; None for one value or a mean of 0."""
-    mean = statistics.fmean(values) if values else 0.0
-    return statistics.pstdev(values) / mean if len(values) > 1 and mean > 0 else None
+    center = mean(values) or 0.0
+    return statistics.pstdev(values) / center if len(values) > 1 and center > 0 else None
 
 
 def log_interval(values: Sequence[float]) -> Interval | None:
@@ -46,10 +52,10 @@ def log_interval(values: Sequence[float]) -> Interval | None:
     if len(values) < MIN_REPEATS or min(values) <= 0:
         return None
     logs = [math.log(value) for value in values]
-    mean = statistics.fmean(logs)
+    center = statistics.fmean(logs)
     t = float(stdtrit(len(logs) - 1, (1 + _CONFIDENCE) / 2))
     half = t * statistics.stdev(logs) / math.sqrt(len(logs))
     # Scatter beyond any use (a factor of e**300) would overflow.
-    if abs(mean) + half > 300:
+    if abs(center) + half > 300:
         return None
-    return Interval(low=math.exp(mean - half), high=math.exp(mean + half), half=math.expm1(half), repeats=len(logs))
+    return Interval(low=math.exp(center - half), high=math.exp(center + half), half=math.expm1(half), repeats=len(logs))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
+from benchsuite.report.measure.intervals import log_interval, mean, perf_adjusted, relative_std
 from benchsuite.report.milarun import summary_files
 from benchsuite.report.milarun.runs import Run, read_run
 from benchsuite.report.milarun.suite import ORIGIN, RULE, bare, common_suite, order
@@ -70,7 +69,7 @@ def _isolation(cgroup: str | None) -> str:
 def _job(name: str, runs: Sequence[Run], suite: str | None) -> JobSummary:
     samples = [sample for run in runs for sample in run.samples]
     ok = [run for run in runs if not run.trouble]
-    perf, std = _mean(samples), relative_std(samples)
+    perf, std = mean(samples), relative_std(samples)
     fail, gpus = len(runs) - len(ok), runs[0].group_gpus
     repeats, peaks = _repeats(runs), [run.peak_mib for run in ok]
     return JobSummary(
@@ -101,7 +100,7 @@ def _repeats(runs: Iterable[Run]) -> tuple[Repeat, ...]:
             repeat=repeat,
             tasks=len(found),
             ok=sum(not run.trouble for run in found),
-            perf=_mean([sample for run in found for sample in run.samples]),
+            perf=mean(sample for run in found for sample in run.samples),
         )
         for repeat, found in sorted(by_repeat.items())
     )
@@ -117,13 +116,9 @@ def _task(name: str, run: Run) -> TaskSummary:
         device=run.device,
         status=status,
         reason=reason,
-        perf=_mean(run.samples),
+        perf=mean(run.samples),
         slices=sum(map(len, run.windows)) if measured else 0,
         items=round(run.items) if measured else 0,
         seconds=run.seconds if measured else 0.0,
         file=run.file.name,
     )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None

@@ -1,4 +1,4 @@
-"""A run folder as rows, one a planned task with its outcome. Also reads the folder that a crash left behind."""
+"""A run folder as rows, one a planned task with its outcome. A crash may have left the folder in any state."""
 
 from __future__ import annotations
 

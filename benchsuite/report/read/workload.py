@@ -1,4 +1,4 @@
-"""The conditions under which results were measured: isolation, data, and how far the tasks of a wave overlapped."""
+"""The conditions under which results were measured: isolation, data, and the overlap of a wave's tasks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def data(result: Result) -> str:
 
 
 def cache_state(cached: float | None) -> str:
-    """In words, how much of the files was in the page cache when a task started."""
+    """The share of the files that was in the page cache when a task started, in words."""
     if cached is None:
         return "not known"
     if cached <= COLD:

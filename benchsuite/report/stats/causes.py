@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.summary import Use
 from benchsuite.telemetry import CAPPED, SLOWING
 
@@ -102,15 +103,10 @@ def _compared(sign: _Sign, own: Sequence[_Uses], others: Sequence[Sequence[_Uses
     """The GPU's figure and the median of the others', each averaged over the jobs that have both."""
     pairs = []
     for mine, theirs in zip(own, others, strict=True):
-        figure = _mean(sign, mine)
-        known = [value for uses in theirs if (value := _mean(sign, uses)) is not None]
+        figure = mean(map(sign.read, mine))
+        known = [value for uses in theirs if (value := mean(map(sign.read, uses))) is not None]
         if figure is not None and known:
             pairs.append((figure, statistics.median(known)))
     if not pairs:
         return None
     return statistics.fmean(a for a, _ in pairs), statistics.fmean(b for _, b in pairs)
-
-
-def _mean(sign: _Sign, uses: _Uses) -> float | None:
-    known = [value for use in uses if (value := sign.read(use)) is not None]
-    return statistics.fmean(known) if known else None

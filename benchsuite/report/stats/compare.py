@@ -61,7 +61,7 @@ class JobRatio:
 
     @property
     def ratio(self) -> float | None:
-        """Perf over the base's perf; None without either, and between different workloads."""
+        """Perf over the base's perf; None if a side has no perf, or if the workloads keep the job from a ratio."""
         return None if self.refused else _ratio(self.perf, self.base_perf)
 
     @property
@@ -215,7 +215,7 @@ def _score_verdict(
 
 
 def _same_lineage(profile: ProfileRef | None, base: ProfileRef | None) -> bool:
-    """Whether two profiles are, or are changed copies of, the same one."""
+    """Whether two profiles are the same, or changed copies of the same profile."""
     if profile is None or base is None:
         return False
     return (profile.based_on or profile.name) == (base.based_on or base.name)

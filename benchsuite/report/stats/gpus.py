@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy.special import stdtr
 
-from benchsuite.report.measure.intervals import MIN_REPEATS
+from benchsuite.report.measure.intervals import MIN_REPEATS, mean
 from benchsuite.report.read.summary import Summary, Use
 from benchsuite.report.show.format import count
 from benchsuite.report.stats.causes import likely_cause
@@ -65,7 +64,7 @@ class Cell:
 
     @property
     def mean(self) -> float | None:
-        return statistics.fmean(self.by_repeat.values()) if self.by_repeat else None
+        return mean(self.by_repeat.values())
 
     @property
     def min(self) -> float | None:

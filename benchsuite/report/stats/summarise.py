@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import msgspec
 from benchsuite.describe import work
 from benchsuite.describe.tasks import Job, recorded_environ
 from benchsuite.records import Code, Result
-from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
+from benchsuite.report.measure.intervals import log_interval, mean, perf_adjusted, relative_std
 from benchsuite.report.measure.window import Window
 from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
 from benchsuite.report.read.summary import (
@@ -69,7 +68,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
     ok = [row for row in rows if row.status == "ok"]
     perfs = [row.perf for row in ok if row.perf is not None]
     windows = [row.window for row in ok if row.window]
-    perf = statistics.fmean(perfs) if perfs else None
+    perf = mean(perfs)
     std = relative_std(perfs)
     still_open = sum(row.status in OPEN for row in rows)
     to_run = still_open if in_progress else 0
@@ -133,12 +132,10 @@ def _repeats(rows: Iterable[Row]) -> tuple[Repeat, ...]:
     by_repeat: dict[int, list[float | None]] = defaultdict(list)
     for row in rows:
         by_repeat[row.task.repeat].append(row.perf)
-    found = []
-    for repeat, all_perfs in sorted(by_repeat.items()):
-        perfs = [perf for perf in all_perfs if perf is not None]
-        perf = statistics.fmean(perfs) if perfs else None
-        found.append(Repeat(repeat=repeat, tasks=len(all_perfs), ok=len(perfs), perf=perf))
-    return tuple(found)
+    return tuple(
+        Repeat(repeat=repeat, tasks=len(perfs), ok=sum(perf is not None for perf in perfs), perf=mean(perfs))
+        for repeat, perfs in sorted(by_repeat.items())
+    )
 
 
 def _task(row: Row) -> TaskSummary:

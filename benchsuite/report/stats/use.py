@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchsuite.records import Result
+from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.summary import StdParts, Use
 from benchsuite.telemetry import DeviceTelemetry, stolen_share
@@ -37,11 +38,11 @@ def task_use(row: Row) -> Use | None:
     devices = result.telemetry.devices if result.telemetry else ()
     rate = row.window.perf if row.status == "ok" and row.window else None
     watts = _total_w(row) if row.task.job.placement.copies == 1 else None
-    gauges: dict[str, Any] = {name: _mean(_gauge(device, name) for device in devices) for name in _GAUGES}
+    gauges: dict[str, Any] = {name: mean(_gauge(device, name) for device in devices) for name in _GAUGES}
     use = Use(
         **gauges,
-        power_w=_mean(_power_w(device) for device in devices),
-        power_limit_w=_mean(gpu.power_limit_w for gpu in row.task.gpus),
+        power_w=mean(_power_w(device) for device in devices),
+        power_limit_w=mean(gpu.power_limit_w for gpu in row.task.gpus),
         items_per_joule=None if rate is None or watts is None else rate / watts,
         **_peaks(result),
         **_clock_events(devices),
@@ -64,7 +65,7 @@ def job_use(rows: Sequence[Row], uses: Sequence[Use | None]) -> Use | None:
     watched_s = math.fsum(seconds for _, seconds in watched)
     causes = sorted({cause for events, _ in watched for cause in events})
     shares = {c: math.fsum(events.get(c, 0.0) * s for events, s in watched) / watched_s for c in causes}
-    means: dict[str, Any] = {name: _mean(getattr(use, name) for use in known) for name in _MEANS}
+    means: dict[str, Any] = {name: mean(getattr(use, name) for use in known) for name in _MEANS}
     peaks: dict[str, Any] = {name: _most(getattr(use, name) for use in known) for name in _PEAKS}
     return Use(
         tasks=len(known),
@@ -188,11 +189,6 @@ def cpu_stolen(result: Result) -> float | None:
     if tenant is None or tenant.cpus_busy_s is None or tenant.cpus_stolen_s is None:
         return None
     return stolen_share(tenant.cpus_busy_s, tenant.cpus_stolen_s)
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
 
 
 def _most(values: Iterable[int | None]) -> int | None:

@@ -79,10 +79,10 @@ def judge(
 ) -> dict[str, Verdict]:
     """Verdicts over one family of jobs: name -> per-repeat rates of this run and of the base, in one unit.
 
-    With m = ln(1 + margin), and both by Holm (1979) over the family, so that any dependence between jobs is allowed:
-    SAME where the interval lies inside +-m: two one-sided tests (Schuirmann 1987) at half the level each. Else FASTER
-    or SLOWER where it excludes 0. Of a family without differences at most 5 % get any FASTER or SLOWER; of one whose
-    ratios are all beyond the margin at most 2.5 % any SAME.
+    Let m = ln(1 + margin). A job is SAME if its interval lies inside +-m: two one-sided tests (Schuirmann 1987) at half
+    the level each. Else it is FASTER or SLOWER if its interval excludes 0. Both use Holm's adjustment (1979) over the
+    family, which allows any dependence between jobs. Among families without differences, at most 5 % show any FASTER or
+    SLOWER; among families whose ratios all exceed the margin, at most 2.5 % show any SAME.
 
     Args:
         margin: relative, above 0.
@@ -95,7 +95,7 @@ def judge(
 
 
 def _without_test(identical: bool, here: Sequence[float], base: Sequence[float]) -> Verdict | None:
-    """The verdict on a job that needs no test or allows none; None for a job to test."""
+    """The verdict on a job that is not tested; None for a job to test."""
     repeats = (len(here), len(base))
     if identical:
         return Verdict("SAME", 1.0, 1.0, repeats=repeats, identical=True)
