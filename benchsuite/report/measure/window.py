@@ -45,11 +45,6 @@ class Window:
     steadiness: Steadiness = UNKNOWN
 
     @property
-    def spread(self) -> float | None:
-        """The time-weighted coefficient of variation of the slice rates; None for one slice or no items."""
-        return self.steadiness.spread.value if self.steadiness.spread else None
-
-    @property
     def steady(self) -> bool:
         """Whether the rates hold still; False also for a single slice, which cannot show it."""
         return self.steadiness.steady

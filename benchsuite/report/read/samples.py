@@ -59,7 +59,7 @@ def samples_panel(measure: Measure, series: Sequence[tuple[Row, Sampled]], start
 
 
 class _Line(msgspec.Struct):
-    """The fields that tell lines apart: `of` names the series, and only the line that describes a series has `kind`."""
+    """The fields of every line: `of` names the series, and only the line that describes a series has `kind`."""
 
     of: str
     kind: str | None = None

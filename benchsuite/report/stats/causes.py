@@ -51,14 +51,13 @@ class _Sign:
         return f"{self.words.format(mine)} (others {theirs})"
 
 
-def _slowing(name: str) -> _Sign:
-    return _Sign(partial(_event, name), partial(_above, 0.05), f"{name} slow-down for {{}} of the time", "{:.0%}")
-
-
 _get = operator.attrgetter
 # Figures that slow a GPU by themselves, the most direct first.
 _SIGNS = (
-    *map(_slowing, SLOWING),
+    *(
+        _Sign(partial(_event, name), partial(_above, 0.05), f"{name} slow-down for {{}} of the time", "{:.0%}")
+        for name in SLOWING
+    ),
     _Sign(_get("temperature_c"), partial(_above, 10), "it is at {}", "{:.0f} °C"),
     _Sign(_get("power_limit_w"), partial(_below, 0.98), "its power limit is {}", "{:,.0f} W"),
     _Sign(partial(_event, CAPPED), partial(_above, 0.1), "at its power cap for {} of the time", "{:.0%}"),

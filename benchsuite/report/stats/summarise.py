@@ -140,7 +140,7 @@ def _repeats(rows: Iterable[Row]) -> tuple[Repeat, ...]:
 
 def _task(row: Row) -> TaskSummary:
     window, use = row.window or Window("empty"), task_use(row)
-    without, why_none = unthrottled(row)
+    without, reason = unthrottled(row)
     return TaskSummary(
         id=row.task.id,
         host=row.result.identity.host if row.result else None,
@@ -158,7 +158,7 @@ def _task(row: Row) -> TaskSummary:
         seconds=window.seconds,
         **(_steadiness(row.window, use) if row.window and row.status != INSUFFICIENT else {}),
         perf_unthrottled=without,
-        unthrottled_reason=why_none,
+        unthrottled_reason=reason,
         gpus=tuple(TaskGpu(index=gpu.visible_index, uuid=gpu.uuid) for gpu in row.task.gpus),
         use=use,
         file=row.file.name if row.file else None,

@@ -190,7 +190,7 @@ def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
 
 
 def _welch(a: Floats, b: Floats, a_df: Floats, b_df: Floats) -> tuple[Floats, Floats]:
-    """Standard error of a difference of means with variances `a` and `b`, and its df (Welch and Satterthwaite)."""
+    """Standard error of a difference of means with variances `a` and `b`, and its df by Welch and Satterthwaite."""
     total = a + b
     # Without any scatter the formula is 0 / 0.
     parts = a**2 / a_df + b**2 / b_df
@@ -207,7 +207,7 @@ def _tail(distance: Floats, error: Floats, df: Floats) -> Floats:
 
 
 def holm(p: Floats) -> Floats:
-    """P values adjusted for their number (Holm's step-down): at most `level` where a family-wise test rejects."""
+    """P values with Holm's step-down adjustment: a test at family-wise level L rejects if its value is at most L."""
     order = np.argsort(p)
     steps = np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
     adjusted = np.empty_like(steps)
@@ -216,7 +216,7 @@ def holm(p: Floats) -> Floats:
 
 
 def _decides(here: _Side, base: _Side, m: float, family: int) -> list[int | None]:
-    """Repeats on both sides after which the interval, at the family's first level, decides if nothing else changes."""
+    """The repeats on both sides at which the interval decides, at the family's first level and the same scatter."""
     d = np.abs(here.means - base.means)
     level = 1 - FAMILY_ERROR / family / 2
     # The interval narrows with every repeat: bisect for the first number that decides.

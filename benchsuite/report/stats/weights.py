@@ -134,10 +134,8 @@ def _job_name(key: str, summary: Summary) -> str:
     profile = summary.profile
     if any(job.name == key for job in summary.jobs) or profile is None:
         return key
-    for name in (profile.name, profile.based_on):
-        if name and key.startswith(f"{name}."):
-            return key[len(name) + 1 :]
-    return key
+    prefixes = (f"{name}." for name in (profile.name, profile.based_on) if name)
+    return next((key.removeprefix(prefix) for prefix in prefixes if key.startswith(prefix)), key)
 
 
 def _is_beyond(name: str, summary: Summary) -> bool:
