@@ -17,8 +17,7 @@ from milarun2020 import PUBLISHED, kept, write_baseline, write_results, write_we
 from msgspec.structs import replace
 
 from benchsuite.errors import ResultError
-from benchsuite.report.milarun.suite import UNITS, converted
-from benchsuite.report.read.suite_names import common_suite
+from benchsuite.report.milarun.suite import UNITS, common_suite, converted
 from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary
 from benchsuite.report.read.summary_file import read_summary, write_summary
 from benchsuite.report.sources import summary_of

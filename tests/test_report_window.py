@@ -93,7 +93,7 @@ def test_hold_slices_neither_count_nor_move_the_end() -> None:
 
 def test_no_items_is_a_perf_of_zero() -> None:
     window = window_of(make_slices([0.0] * 30))
-    assert (window.state, window.perf, window.spread) == ("ok", 0.0, None)
+    assert (window.state, window.perf, window.steadiness.spread) == ("ok", 0.0, None)
 
 
 @pytest.mark.parametrize(("low", "high", "spread", "steady"), [(95, 105, 0.05, True), (85, 115, 0.15, False)])
@@ -104,7 +104,9 @@ def test_scatter_above_the_limit_is_not_steady(low: int, high: int, spread: floa
     )
     window = window_of(swing)
     # Nine slices of 1 s, five of them of one kind: the exact figure is a little below the half-swing.
-    assert window.spread == pytest.approx(spread, rel=0.03)
+    found = window.steadiness.spread
+    assert found is not None
+    assert found.value == pytest.approx(spread, rel=0.03)
     assert window.steady is steady
 
 

@@ -1,1 +1,1 @@
-"""What the slices of one task say: its window, and whether it is steady."""
+"""The window and the steadiness of one task's slices."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from scipy.special import stdtrit
 
@@ -15,7 +15,7 @@ _CONFIDENCE = 0.95
 
 
 class Interval(Record, frozen=True, kw_only=True):
-    """95 %: `half` is relative (0.02: about 2 % to either side); it rests on `repeats`."""
+    """A 95 % interval over `repeats`; `half` is relative (0.02: about 2 % to either side)."""
 
     low: float
     high: float
@@ -27,17 +27,24 @@ def perf_adjusted(perf: float | None, std: float | None, n: int, fail: int) -> f
     """Milarun's formula: perf * (1 - std%) * (1 - fail/n), never below 0; an unknown std counts as 0.
 
     Args:
-        n: planned tasks; of a run in progress, those that have ended.
+        std: relative to `perf`.
+        n: planned tasks; in a run in progress, the tasks that have ended.
     """
     if perf is None or n == 0:
         return 0.0
     return max(0.0, perf * (1 - (std or 0.0)) * (1 - fail / n))
 
 
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are not None; None without such values."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
 def relative_std(values: Sequence[float]) -> float | None:
     """Population standard deviation over the mean; None for one value or a mean of 0."""
-    mean = statistics.fmean(values) if values else 0.0
-    return statistics.pstdev(values) / mean if len(values) > 1 and mean > 0 else None
+    center = mean(values) or 0.0
+    return statistics.pstdev(values) / center if len(values) > 1 and center > 0 else None
 
 
 def log_interval(values: Sequence[float]) -> Interval | None:
@@ -45,10 +52,10 @@ def log_interval(values: Sequence[float]) -> Interval | None:
     if len(values) < MIN_REPEATS or min(values) <= 0:
         return None
     logs = [math.log(value) for value in values]
-    mean = statistics.fmean(logs)
+    center = statistics.fmean(logs)
     t = float(stdtrit(len(logs) - 1, (1 + _CONFIDENCE) / 2))
     half = t * statistics.stdev(logs) / math.sqrt(len(logs))
     # Scatter beyond any use (a factor of e**300) would overflow.
-    if abs(mean) + half > 300:
+    if abs(center) + half > 300:
         return None
-    return Interval(low=math.exp(mean - half), high=math.exp(mean + half), half=math.expm1(half), repeats=len(logs))
+    return Interval(low=math.exp(center - half), high=math.exp(center + half), half=math.expm1(half), repeats=len(logs))

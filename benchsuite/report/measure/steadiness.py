@@ -1,4 +1,4 @@
-"""Whether slice rates hold still: the last change of their level, drift and variation. Pure Python; light to import.
+"""The steadiness of slice rates: the last change of their level, drift and variation. Pure Python; light to import.
 
 Rates are relative to the work over the time of the slices concerned, so that they average to 1, and weighed by the
 slices' lengths.
@@ -16,20 +16,20 @@ from benchsuite.report.show.format import percent
 
 # Slice rates whose coefficient of variation is above this are not steady.
 STEADY_SPREAD = 0.10
-# Changes of level, and drifts per 10 s, up to this size are let pass: what two runs are called the same by.
+# Changes of level, and drifts per 10 s, up to this size are steady; two runs that differ by less are called the same.
 SMALL_CHANGE = 0.02
 DRIFT_SPAN_S = 10.0
 _FEWEST = 5
-# A level lasts at least this many slices: an odd slice at the end is no change.
+# The fewest slices of a level: an odd slice at the end is no change.
 _LEVEL_SLICES = 3
 _PENALTY = 4.0
-# Quantiles of the normal distribution. A drift must stand out at 1 %, not 5: a suite has hundreds of windows.
+# Quantiles of the normal distribution. A drift is significant at 1 %, not 5 %, since a suite has hundreds of windows.
 _Z_95, _Z_99 = 1.959964, 2.575829
 
 
 @dataclass(frozen=True)
 class Change:
-    """From `at_s` (seconds since go) on the level is `by` above the one before, relative to that."""
+    """A change of level at `at_s` (seconds since go), by `by` relative to the level before."""
 
     at_s: float
     by: float
@@ -45,18 +45,20 @@ class Estimate:
 
     @property
     def significant(self) -> bool:
-        """Not 0, at 1 %."""
+        """Whether the value differs from 0, at 1 %."""
         return abs(self.value) > self.half * student_t(self.df, _Z_99) / student_t(self.df)
 
 
 @dataclass(frozen=True)
 class Steadiness:
-    """How one stream's rates behave.
+    """The steadiness of one stream's rates.
 
-    `settled_s`: seconds since go from which on the level holds, 0 where it does from the first slice, None under five
-    slices; `change`: by how much it changed then, above 0 at the end of a warm-up. `drift`: of the window's rates, per
-    10 s. `spread`: their time-weighted coefficient of variation; None for one slice or no items. `inside`: the level
-    changed within the window.
+    Attributes:
+        settled_s: seconds since go from which on the level holds; 0: from the first slice; None under five slices.
+        change: the relative change of the level at `settled_s`; above 0 at the end of a warm-up.
+        drift: of the window's rates, per 10 s.
+        spread: time-weighted coefficient of variation of the window's rates; None for one slice or no items.
+        inside: the level changed within the window.
     """
 
     settled_s: float | None = None
@@ -67,7 +69,7 @@ class Steadiness:
 
     @property
     def steady(self) -> bool:
-        """False also where a single slice leaves it unknown."""
+        """Whether the rates hold still; False also for a single slice, which cannot show it."""
         return self.spread is not None and not (self.scattered or self.drifting or self.inside)
 
     @property
@@ -80,7 +82,7 @@ class Steadiness:
 
     @property
     def why_not(self) -> tuple[str, ...]:
-        """In words, what makes the window not steady."""
+        """The reasons why the window is not steady, in words."""
         return tuple(self._why_not())
 
     def _why_not(self) -> Iterator[str]:
@@ -99,7 +101,7 @@ UNKNOWN = Steadiness()
 
 
 def least_steady(streams: Sequence[Steadiness]) -> Steadiness:
-    """Of several streams the one to worry about."""
+    """The least steady of several streams."""
     return min(streams, key=lambda s: (s.steady, -(s.spread.value if s.spread else math.inf)))
 
 
@@ -114,11 +116,11 @@ def steadiness(measured: Sequence[Slice], inside: Sequence[Slice]) -> Steadiness
 def last_change(measured: Sequence[Slice]) -> Change | None:
     """The last change of level in a series of slices.
 
-    One change point by least squares: the cut that leaves the least squared error around two means. It counts where
-    F = gain / (error left / (n - 2)) is over 4 ln(n), a penalty as of the BIC, times (1 + r) / (1 - r) of `drift`, and
-    the change over 2 %; then the part behind it is searched in the same way. A level lasts three slices at least, but
-    for those of a warm-up, which only rise: one odd slice behind a fall is none. Of steady series of 30 slices with
-    normal noise about 1 % show a false change.
+    One change point by least squares: the cut that leaves the least squared error around two means. It counts if
+    F = gain / (error left / (n - 2)) exceeds 4 ln(n), a penalty like that of the BIC, times (1 + r) / (1 - r) of
+    `drift`, and the change exceeds 2 %. The slices behind it are then searched in the same way. A level lasts at least
+    three slices, except that an earlier level at the start or after a rise may last one, as in a warm-up: an odd slice
+    after a fall is no level. Among steady series of 30 slices with normal noise about 1 % show a false change.
     """
     last, first = None, 0
     while len(measured) - first >= _FEWEST:
@@ -131,8 +133,7 @@ def last_change(measured: Sequence[Slice]) -> Change | None:
 
 
 def _cut(series: Sequence[Slice], fewest: int) -> tuple[int, float] | None:
-    """How many slices lie before the change, `fewest` at least, and by what share the level behind differs; None where
-    it does not."""
+    """The number of slices before the change, `fewest` at least, and the relative change; None without a change."""
     n = len(series)
     lengths, counts = [s.end_s - s.start_s for s in series], [s.items for s in series]
     times, items = list(accumulate(lengths)), list(accumulate(counts))
@@ -185,7 +186,7 @@ def drift(inside: Sequence[Slice]) -> Estimate | None:
 
 
 def _wandering(rest: Sequence[float]) -> float:
-    """(1 + r) / (1 - r): by how much correlated residuals make the variance of a mean larger."""
+    """(1 + r) / (1 - r): the factor by which correlated residuals increase the variance of a mean."""
     squares = math.fsum(e * e for e in rest)
     alike = math.fsum(a * b for a, b in pairwise(rest)) / squares if squares else 0.0
     r = min(max(alike, 0.0), 0.9)

@@ -1,4 +1,4 @@
-"""The window: which slices a throughput rests on, and whether they are steady. Pure Python; light to import."""
+"""The window: the slices on which a throughput rests, and their steadiness. Pure Python; light to import."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ TOLERANCE_S = 0.001
 
 @dataclass(frozen=True)
 class Window:
-    """What a task's throughput rests on.
+    """The slices on which a task's throughput rests.
 
-    `perf` is in items/s, None unless `state` is "ok"; `reason` then says why. `seconds` is the sum of the true slice
-    lengths, `start_s` and `end_s` are on CLOCK_MONOTONIC. `dropped` counts measured slices outside the window.
-    Of a group of ranks `perf` and `items` are sums; `slices` and `seconds` are those of the rank that has least, and
-    `steadiness` that of the least steady.
+    Attributes:
+        reason: why `state` is not "ok".
+        perf: items/s; None unless `state` is "ok". The sum over ranks.
+        items: the sum over ranks.
+        seconds: the sum of the true slice lengths; of the rank that has least.
+        slices: of the rank that has least.
+        dropped: measured slices outside the window.
+        start_s, end_s: on CLOCK_MONOTONIC.
+        steadiness: of the least steady rank.
     """
 
     state: Literal["ok", "insufficient", "empty"]
@@ -40,18 +45,13 @@ class Window:
     steadiness: Steadiness = UNKNOWN
 
     @property
-    def spread(self) -> float | None:
-        """The time-weighted coefficient of variation of the slice rates; None for one slice or no items."""
-        return self.steadiness.spread.value if self.steadiness.spread else None
-
-    @property
     def steady(self) -> bool:
-        """False also where one slice alone leaves it unknown."""
+        """Whether the rates hold still; False also for a single slice, which cannot show it."""
         return self.steadiness.steady
 
 
 def task_window(result: Result) -> Window:
-    """The window of a whole task: of its one counting stream, or of its ranks together (their rates added up)."""
+    """The window of a task: of its one stream that counts items, or of all its ranks together (their rates added)."""
     windows = [stream_window(s) for s in result.measurement.streams if s.counts_items]
     if len(windows) == 1:
         return windows[0]
@@ -98,16 +98,19 @@ def stream_window(stream: Stream) -> Window:
 
 
 def measured_slices(stream: Stream) -> list[Slice]:
-    """All that were timed, without `hold`."""
+    """The timed slices of a stream, without `hold`."""
     return [s for s in stream.slices if s.phase != "hold" and s.elapsed_s > 0]
 
 
 def window_slices(measured: Sequence[Slice]) -> list[Slice]:
-    """The slices, `hold` already taken out, on which perf rests.
+    """The slices on which perf rests.
 
-    E is the end of the last slice. Inside are those that start at or after E - 10 s and end at or before E - 1 s
-    (1 ms tolerance). Where these last under 4 s, whole earlier slices are added, latest first, up to 4 s, but none
-    that starts in the first 2 s.
+    E is the end of the last slice. Inside are the slices that start at or after E - 10 s and end at or before E - 1 s
+    (1 ms tolerance). If these last under 4 s, whole earlier slices are added, latest first, up to 4 s; slices that
+    start in the first 2 s are never added.
+
+    Args:
+        measured: without `hold`.
     """
     end_s = measured[-1].end_s
     latest_end_s = end_s - END_CUT_S + TOLERANCE_S

@@ -1,28 +1,26 @@
-"""A folder of milarun 2020's result files as a summary: which count, how they are grouped, named and pooled."""
+"""A folder of milarun 2020's result files as a summary: the runs that count, in groups, with their pooled figures."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchsuite.report.measure.intervals import log_interval
+from benchsuite.report.measure.intervals import log_interval, mean, perf_adjusted, relative_std
 from benchsuite.report.milarun import summary_files
 from benchsuite.report.milarun.runs import Run, read_run
-from benchsuite.report.milarun.suite import ORIGIN, RULE, order, unit_of
-from benchsuite.report.read.suite_names import bare, common_suite
+from benchsuite.report.milarun.suite import ORIGIN, RULE, bare, common_suite, order
 from benchsuite.report.read.summary import BadFile, JobSummary, ProfileRef, Repeat, Summary, TaskSummary
 
 
 def read_folder(path: Path, files: Iterable[tuple[Path, str]]) -> Summary | None:
-    """The summary of milarun's results among files; None where none of them is one.
+    """The summary of milarun's results among files; None without any.
 
     Args:
         path: the folder.
-        files: its JSON files that are not benchsuite's, with the reasons why not; they stay for those that milarun
-            would not read either. Summaries and weights of milarun are passed over.
+        files: its JSON files that are not benchsuite's, each with the reason. A file that is not milarun's either is
+            listed with that reason; summaries and weights of milarun are skipped.
     """
     runs: list[Run] = []
     bad: list[tuple[Path, str]] = []
@@ -58,39 +56,30 @@ def _summary(path: Path, runs: Sequence[Run], bad: Iterable[tuple[Path, str]]) -
         planned=False,
         profile=ProfileRef(name=suite) if suite else None,
         gpus_used=len(gpus),
-        isolation=_isolation(run.cgroup for run in runs),
+        isolation=dict(Counter(_isolation(run.cgroup) for run in runs)),
         jobs=tuple(_job(name, by_group[name], suite) for name in sorted(by_group, key=order)),
         bad_files=tuple(BadFile(file=file.relative_to(path).as_posix(), reason=why) for file, why in bad),
     )
 
 
-def _isolation(cgroups: Iterable[str | None]) -> dict[str, int]:
-    asked = (
-        f"cgroup {group} asked, not recorded whether in force" if group else "no cgroup asked" for group in cgroups
-    )
-    return dict(Counter(asked))
+def _isolation(cgroup: str | None) -> str:
+    return f"cgroup {cgroup} asked, not recorded whether in force" if cgroup else "no cgroup asked"
 
 
 def _job(name: str, runs: Sequence[Run], suite: str | None) -> JobSummary:
     samples = [sample for run in runs for sample in run.samples]
     ok = [run for run in runs if not run.trouble]
-    perf, std = _mean(samples), _std(samples)
-    fail = len(runs) - len(ok)
-    gpus = runs[0].group_gpus
+    perf, std = mean(samples), relative_std(samples)
+    fail, gpus = len(runs) - len(ok), runs[0].group_gpus
     repeats, peaks = _repeats(runs), [run.peak_mib for run in ok]
     return JobSummary(
-        name=name,
-        job=name.removesuffix(f".{gpus}"),
-        axes={"gpus": gpus} if gpus else {},
-        unit=unit_of(name, suite),
+        **summary_files.by_name(name, suite, gpus),
         devices="progression" if gpus else "each" if len(runs[0].visible) == 1 else "all",
-        per=gpus or 1,
-        ranks=gpus or 1,
         n=len(runs),
         fail=fail,
         perf=perf,
         std=std,
-        perf_adj=summary_files.perf_adj(perf, std, len(runs), fail),
+        perf_adj=perf_adjusted(perf, std, len(runs), fail),
         min=min(samples, default=None),
         max=max(samples, default=None),
         interval=log_interval([repeat.perf for repeat in repeats if repeat.perf is not None]),
@@ -111,7 +100,7 @@ def _repeats(runs: Iterable[Run]) -> tuple[Repeat, ...]:
             repeat=repeat,
             tasks=len(found),
             ok=sum(not run.trouble for run in found),
-            perf=_mean([sample for run in found for sample in run.samples]),
+            perf=mean(sample for run in found for sample in run.samples),
         )
         for repeat, found in sorted(by_repeat.items())
     )
@@ -127,19 +116,9 @@ def _task(name: str, run: Run) -> TaskSummary:
         device=run.device,
         status=status,
         reason=reason,
-        perf=_mean(run.samples),
+        perf=mean(run.samples),
         slices=sum(map(len, run.windows)) if measured else 0,
         items=round(run.items) if measured else 0,
         seconds=run.seconds if measured else 0.0,
         file=run.file.name,
     )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
-
-
-def _std(values: Sequence[float]) -> float | None:
-    """A population's, relative to the mean; None of one value."""
-    mean = _mean(values)
-    return statistics.pstdev(values) / mean if mean and len(values) > 1 else None

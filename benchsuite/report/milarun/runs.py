@@ -1,4 +1,4 @@
-"""One run of milarun 2020, as its result file has it: whether it succeeded, its rate, its group and its GPUs."""
+"""One run of milarun 2020 by its result file: success, rate, group and GPUs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ import msgspec
 from benchsuite.report.milarun.suite import LARGEST
 from benchsuite.schema import Record
 
-# Of a timing's rates: what a run's rate is the mean of.
-WINDOW = slice(-20, -2)
-
 
 class _Timing(Record, frozen=True, kw_only=True):
     rates: list[float] = []
     sample_duration: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 0.5
     start: str | None = None
+
+    @property
+    def window(self) -> list[float]:
+        """The rates whose mean is the timing's figure."""
+        return self.rates[-20:-2]
 
 
 class _Scheme(Record, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class _Job(Record, frozen=True, kw_only=True):
 
 
 class RunResult(Record, frozen=True, kw_only=True):
-    """What is read of a result file; milarun writes more."""
+    """The fields of a result file that are read; milarun writes more."""
 
     name: str
     job_id: str | None
@@ -61,7 +63,7 @@ class Run:
 
     @property
     def group_gpus(self) -> int | None:
-        """Of a progression, the number of GPUs that its group is named after."""
+        """The number of GPUs in the name of its group; None outside a progression."""
         return self.result.device_count if self.result.job.partition_scheme.type == "gpu-progression" else None
 
     @property
@@ -70,7 +72,7 @@ class Run:
 
     @property
     def visible(self) -> list[str]:
-        """The indices of its GPUs, or their UUIDs, where a user gave those."""
+        """The indices of its GPUs; their UUIDs if the user named the GPUs so."""
         text = self.result.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, self.result.devices))
         return [part.strip() for part in text.split(",") if part.strip()]
 
@@ -86,7 +88,7 @@ class Run:
 
     @property
     def cgroup(self) -> str | None:
-        """What was asked for: a run with --no-cgexec looks the same."""
+        """The cgroup that the run asked for; a run with --no-cgexec records the same."""
         return self.result.job.partition_scheme.cgroup
 
     @property
@@ -96,16 +98,16 @@ class Run:
 
     @cached_property
     def windows(self) -> list[list[float]]:
-        """Of each timing named train*, the rates that count."""
-        return [timing.rates[WINDOW] for name, timing in self._trains]
+        """The rates that count, of each timing named train*."""
+        return [timing.window for timing in self._trains]
 
     @property
-    def _trains(self) -> list[tuple[str, _Timing]]:
-        return [(name, timing) for name, timing in self.result.timings.items() if name.startswith("train")]
+    def _trains(self) -> list[_Timing]:
+        return [timing for name, timing in self.result.timings.items() if name.startswith("train")]
 
     @property
     def trouble(self) -> tuple[str, str] | None:
-        """Status and reason, where it is not ok. Milarun lets a success without a rate pass; here it is none."""
+        """Status and reason of a run that is not ok, else None. Unlike in milarun, a run without a rate is not ok."""
         if not self.result.success:
             return "failed", ((self.result.error or "").strip().splitlines() or ["no error is recorded"])[-1]
         bad = [name for name, value in self.result.metrics.items() if isinstance(value, float) and math.isnan(value)]
@@ -119,23 +121,21 @@ class Run:
 
     @property
     def samples(self) -> list[float]:
-        """Items/s, one for each timing (in a progression: rank); none unless ok."""
+        """Items/s, one for each timing (in a progression: rank); empty unless ok."""
         return [] if self.trouble else [statistics.fmean(rates) for rates in self.windows]
 
     @property
     def seconds(self) -> float:
-        """How long its longest window is. Milarun's slices are cut by arithmetic: all are equally long."""
-        trains = zip(self.windows, self._trains, strict=True)
-        return max((len(rates) * timing.sample_duration for rates, (_, timing) in trains), default=0.0)
+        """The length of the longest window; all slices of a timing are equally long."""
+        return max((len(timing.window) * timing.sample_duration for timing in self._trains), default=0.0)
 
     @property
     def items(self) -> float:
-        trains = zip(self.windows, self._trains, strict=True)
-        return math.fsum(math.fsum(rates) * timing.sample_duration for rates, (_, timing) in trains)
+        return math.fsum(math.fsum(timing.window) * timing.sample_duration for timing in self._trains)
 
     @property
     def peak_mib(self) -> float | None:
-        """The most of its own GPU, or of all of the host where it had several; as sampled, others' memory included."""
+        """The peak memory of its GPU, or of any GPU of the host if it used several; other processes' included."""
         monitor = self.result.gpu_monitor
         mine = self.visible if len(self.visible) == 1 and self.visible[0] in monitor else monitor
         found = (monitor[gpu].get("memory", {}).get("max", math.nan) for gpu in mine)
@@ -143,7 +143,7 @@ class Run:
 
 
 def read_run(content: dict[str, Any]) -> RunResult | str:
-    """A result, or why it counts as none."""
+    """The result in a file's content, or the reason why it does not count."""
     try:
         result = msgspec.convert(content, RunResult)
     except msgspec.ValidationError as error:

@@ -1,15 +1,13 @@
-"""What is known of milarun 2020's own suites: what their tests count, and where that is not what benchsuite counts.
-
-Its files say none of it, so it is told by the test's name.
-"""
+"""The names in milarun 2020's files, and the items that its own tests count, which these files do not record."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from benchsuite.report.read.summary import JobSummary, Summary
+from benchsuite.report.read.summary import Summary
 
 ORIGIN = "milarun 2020"
 RULE = (
@@ -19,7 +17,7 @@ RULE = (
 # Beyond any measurement, in items/s: sums of more would overflow.
 LARGEST = 1e12
 SUITES = frozenset({"standard", "10gb", "5gb", "lite"})
-# Of all tests of these suites, in their order.
+# The unit of each test of these suites, in the suites' order.
 UNITS = {
     "toy_reg": "example",
     "toy_lstm": "sequence",
@@ -40,7 +38,7 @@ UNITS = {
     "recom": "interaction",
     "scaling": "image",
 }
-# Items that were trained for one that was counted, at the suites' own parameters.
+# Items trained per item counted, at the suites' own parameters.
 UNIT_FACTORS = {
     "atari": 128.0,  # 16 processes of 128 steps each were counted as 16
     "reso": 200 / 256,  # four batches of 64 were counted for the data set's 200 images
@@ -49,13 +47,27 @@ UNIT_FACTORS = {
 EXCLUDED = {"translator": "milarun left waiting for data out of its time"}
 
 
+def common_suite(names: Iterable[str]) -> str | None:
+    """The part before the first dot, if it is the same in every name; None if a name has no suite.
+
+    `scaling.2` has no suite, since 2 is a number of GPUs, and `module:function` names a run outside any suite.
+    """
+    suites = {name.partition(".")[0] if re.fullmatch(r"[^.:]+\.(?![0-9]+$)[^:]+", name) else None for name in names}
+    return suites.pop() if len(suites) == 1 else None
+
+
+def bare(name: str, suite: str | None) -> str:
+    """A name without its suite, as benchsuite names its jobs."""
+    return name.removeprefix(f"{suite}.") if suite else name
+
+
 def stem_of(job: str) -> str:
     """The test's name: that of a progression's job without its number of GPUs."""
     return re.sub(r"\.[0-9]+$", "", job)
 
 
 def unit_of(job: str, suite: str | None) -> str | None:
-    """What one of its items is; None for a test of no suite of milarun's."""
+    """The unit of a test's items; None for a test outside milarun's suites."""
     return UNITS.get(stem_of(job)) if suite in SUITES else None
 
 
@@ -68,17 +80,14 @@ def order(job: str) -> tuple[int, str, int]:
 
 
 def converted(summary: Summary) -> Summary:
-    """A summary read from milarun's files, made fit to stand beside benchsuite's; any other is returned as it is.
+    """A summary of milarun's with the factors and exclusions that a comparison with benchsuite needs.
 
-    The figures stay those that were published, and so do scores: factors and exclusions are for comparisons, and only
-    for those with something that did not count as milarun did. Two runs of milarun are alike in what they counted.
+    The figures and scores stay as published. A summary of another program is returned as it is. Two summaries of
+    milarun count alike, and need no conversion.
     """
     if summary.origin != ORIGIN:
         return summary
-    known = summary.profile is not None and summary.profile.name in SUITES
-    jobs = tuple(_converted(job) for job in summary.jobs) if known else summary.jobs
-    return replace(summary, origin=None, jobs=jobs)
-
-
-def _converted(job: JobSummary) -> JobSummary:
-    return replace(job, unit_factor=UNIT_FACTORS.get(job.name), excluded=EXCLUDED.get(job.name))
+    if summary.profile is None or summary.profile.name not in SUITES:
+        return replace(summary, origin=None)
+    jobs = [replace(j, unit_factor=UNIT_FACTORS.get(j.name), excluded=EXCLUDED.get(j.name)) for j in summary.jobs]
+    return replace(summary, origin=None, jobs=tuple(jobs))

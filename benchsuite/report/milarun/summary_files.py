@@ -1,8 +1,8 @@
-"""Summaries and baselines of milarun 2020 (tag mila-ao-2020-2), read as they are. Told by their shape, never by name.
+"""Summaries and baselines of milarun 2020 (tag mila-ao-2020-2), recognised by their shape, never by name.
 
 A mapping of `<suite>.<test>` to {n, failures, train: {n, min, max, mean, std}, pergpu: {index: the same},
-peak_memory in MiB}: rates in items/s, one sample for each run and timing; std is a population's. NaN stands where a run
-was too short for any rate.
+peak_memory in MiB}. Rates are in items/s, one sample for each run and timing; std is a population's. NaN marks a run
+that was too short for any rate.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Annotated, Any, TypeGuard
 import msgspec
 
 from benchsuite.errors import ResultError
-from benchsuite.report.milarun.suite import LARGEST, ORIGIN, RULE, order, unit_of
-from benchsuite.report.read.suite_names import bare, common_suite
+from benchsuite.report.measure.intervals import perf_adjusted
+from benchsuite.report.milarun.suite import LARGEST, ORIGIN, RULE, bare, common_suite, order, unit_of
 from benchsuite.report.read.summary import GpuSummary, JobSummary, ProfileRef, Summary
 from benchsuite.schema import Record
 
@@ -41,7 +41,7 @@ class _Group(Record, frozen=True, kw_only=True):
 
 
 def read_file(path: Path) -> Summary | None:
-    """The summary that milarun wrote to a file; None where it is no file of milarun's.
+    """The summary that milarun wrote to a file; None if the file is not milarun's.
 
     Raises:
         ResultError: another kind of milarun's files, or a damaged summary; names the field.
@@ -67,7 +67,7 @@ def read_file(path: Path) -> Summary | None:
 
 
 def read_json(path: Path) -> Any:
-    """A file's content, with the NaN and Infinity that milarun writes; None where it is no JSON or unreadable."""
+    """A file's content, with the NaN and Infinity that milarun writes; None if it is unreadable or not JSON."""
     try:
         text = path.read_bytes()
         content = json.loads(text)
@@ -79,7 +79,7 @@ def read_json(path: Path) -> Any:
 
 
 def is_result(content: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether it is a result file of one process."""
+    """Whether a file's content is a result of one process."""
     return isinstance(content, dict) and {"name", "job_id", "success", "timings"} <= content.keys()
 
 
@@ -89,18 +89,13 @@ def is_weights(content: Any) -> bool:
 
 
 def is_summary(content: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether any value is a group's, so that one damaged group is told instead of another kind of file."""
+    """Whether any value is a group's. One is enough, so that a damaged group is reported as damaged."""
     shape = {"n", "failures", "train"}
     return isinstance(content, dict) and "kind" not in content and any(_has(v, shape) for v in content.values())
 
 
 def _has(value: Any, keys: set[str]) -> bool:
     return isinstance(value, dict) and keys <= value.keys()
-
-
-def perf_adj(perf: float | None, std: float | None, n: int, fail: int) -> float:
-    """Milarun's own, with --penalize-variance: (1 - fail/n) * (perf - min(std, perf)); `std` relative to perf."""
-    return 0.0 if perf is None else (1 - fail / n) * perf * (1 - min(std or 0.0, 1.0))
 
 
 def _group(content: Any, where: str) -> _Group:
@@ -117,18 +112,13 @@ def _job(name: str, suite: str | None, group: _Group) -> JobSummary:
     perf, std = _mean(group.train), _std(group.train)
     gpus = _progression(name, group)
     return JobSummary(
-        name=name,
-        job=name.removesuffix(f".{gpus}"),
-        axes={"gpus": gpus} if gpus else {},
-        unit=unit_of(name, suite),
+        **by_name(name, suite, gpus),
         devices="progression" if gpus else "each",
-        per=gpus or 1,
-        ranks=gpus or 1,
         n=group.n,
         fail=group.failures,
         perf=perf,
         std=std,
-        perf_adj=perf_adj(perf, std, group.n, group.failures),
+        perf_adj=perf_adjusted(perf, std, group.n, group.failures),
         min=None if perf is None else _known(group.train.min),
         max=None if perf is None else _known(group.train.max),
         peak_memory_bytes=memory_bytes(group.peak_memory),
@@ -136,8 +126,16 @@ def _job(name: str, suite: str | None, group: _Group) -> JobSummary:
     )
 
 
+def by_name(name: str, suite: str | None, gpus: int | None) -> dict[str, Any]:
+    """The fields of a `JobSummary` that follow from a job's name; `gpus` is the number in it, if of a progression."""
+    size = gpus or 1
+    axes = {"gpus": gpus} if gpus else {}
+    job = name.removesuffix(f".{gpus}")
+    return {"name": name, "job": job, "axes": axes, "unit": unit_of(name, suite), "per": size, "ranks": size}
+
+
 def _progression(name: str, group: _Group) -> int | None:
-    """How many GPUs a job of a progression had: its figures of more than one GPU are of no single one."""
+    """The number of GPUs in a progression's name; figures per GPU exist only for one GPU."""
     match = re.search(r"\.([1-9][0-9]{0,5})$", name)
     gpus = int(match[1]) if match else None
     return gpus if gpus and (gpus == 1 or not group.pergpu) and len(group.pergpu) <= 1 else None
@@ -159,7 +157,7 @@ def _by_index(item: tuple[str, Any]) -> tuple[int, str]:
 
 
 def memory_bytes(mib: float | None) -> int | None:
-    """Of milarun's MiB; None for none and for its -1, no sample."""
+    """Bytes of milarun's MiB; None for None, and for -1, which marks a run without a sample."""
     return round(mib * MIB) if mib is not None and 0 <= mib <= LARGEST / MIB else None
 
 
@@ -168,7 +166,7 @@ def _mean(figures: _Figures) -> float | None:
 
 
 def _std(figures: _Figures) -> float | None:
-    """Relative to the mean; None of one sample."""
+    """The standard deviation relative to the mean; None for one sample."""
     return _known(figures.std / figures.mean) if figures.n > 1 and figures.mean > 0 else None
 
 

@@ -12,10 +12,15 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: `points` are (seconds, value), and the measuring ended at `end_s`.
+    """One line of a panel.
 
-    `window` is the span on which the throughput of the task, `row`, rests; in `hold` the task trained on, untimed.
-    Curves of one `name`, a GPU's or a task's, have one colour.
+    Attributes:
+        row: the task that the line belongs to.
+        name: a GPU's or a task's; curves of one name have one colour.
+        points: (seconds, value in `unit`).
+        end_s: when the measurement ended.
+        window: the span on which the task's throughput rests.
+        hold: the span in which the task trained on without being timed.
     """
 
     row: Row
@@ -31,7 +36,9 @@ class Curve:
 class Panel:
     """Curves on one pair of axes: seconds from 0 to `end_s`, values in `unit` from 0 to `top`.
 
-    Without a `top`, the axis ends at the largest value. `beyond` says in words what lies above `top`.
+    Attributes:
+        top: None ends the axis at the largest value.
+        beyond: what lies above `top`, in words.
     """
 
     title: str

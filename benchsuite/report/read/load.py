@@ -1,4 +1,4 @@
-"""A run folder as rows: one for each planned task, with what became of it. Reads whatever mess a crash left."""
+"""A run folder as rows, one a planned task with its outcome. A crash may have left the folder in any state."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ T = TypeVar("T")
 NOT_RUN = "not run"
 RUNNING = "running"
 INSUFFICIENT = "insufficient"
-# Tasks that have no outcome yet: the run in progress, or another `jobs --resume`, runs them.
+# Without an outcome yet: the run in progress, or `jobs --resume`, runs such tasks.
 OPEN = frozenset({NOT_RUN, RUNNING, "interrupted"})
 
 
 @dataclass(frozen=True)
 class Row:
-    """One task and what became of it; `reason` says why `status` is not ok."""
+    """One task and its outcome; `reason` says why `status` is not ok."""
 
     task: Task
     status: str
@@ -46,8 +46,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a folder holds. `planned`: rows are those of plan.json, else the results that were found. `in_progress`: a
-    run was going on in it when the reading began. `kept`: every result but reruns, also those that no row counts."""
+    """The content of a results folder.
+
+    Attributes:
+        planned: the rows are the tasks of plan.json; false: there is no plan, and each result found makes a row.
+        bad_files: each file that does not count, with the reason.
+        in_progress: a run was writing to the folder when the reading began.
+        kept: every result except reruns, whether a row counts it or not.
+    """
 
     path: Path
     run: Run | None
@@ -73,8 +79,8 @@ def load(path: Path) -> Loaded:
         ResultError: no such folder, nothing in it, or it holds several runs.
     """
     found, folder = _Found(), RunDir(path)
-    # What a run in progress writes meanwhile must not be seen half: first whether there is one, then the attempts, and
-    # the results, which are written before their attempt's end is noted, last.
+    # A run in progress writes a result first, and then notes the end of its attempt. Reading goes the other way round,
+    # so that every attempt that has ended has its result.
     in_progress = folder.in_progress()
     run = _own(path / "run.json", folder.run, found)
     tasks = _own(path / "plan.json", lambda: _compact(folder.plan().tasks), found)
@@ -102,7 +108,7 @@ def _find(path: Path, found: _Found, planned: Mapping[str, Task]) -> None:
 
 
 def _compact(tasks: Iterable[Task]) -> list[Task]:
-    """The same tasks; those with equal jobs hold one between them."""
+    """The same tasks; tasks with equal jobs share one object."""
     jobs: dict[str, Job] = {}
     found = []
     for task in tasks:
@@ -112,8 +118,10 @@ def _compact(tasks: Iterable[Task]) -> list[Task]:
 
 
 def _sharing(result: Result, planned: Mapping[str, Task], machines: dict[str, TaskMachine]) -> Result:
-    """The same result, holding the plan's task and a machine seen before where its own are equal: of thousands of
-    results these are a quarter of the memory."""
+    """The same result, with an equal task of the plan and an equal machine of an earlier result in place of its own.
+
+    Thousands of results then take a quarter less memory.
+    """
     own, device = result.machine, result.machine.gpus[0].uuid if result.machine.gpus else ""
     machine = machines.setdefault(device, own)
     task = planned.get(result.task.id)
@@ -125,7 +133,7 @@ def _sharing(result: Result, planned: Mapping[str, Task], machines: dict[str, Ta
 
 
 def _own(file: Path, read: Callable[[], T], found: _Found) -> T | None:
-    """One of the run's own files; None where it is missing, or damaged and noted so."""
+    """The content of one of the run's own files; None if `file` is missing, or damaged and added to `found.bad`."""
     if not file.exists():
         return None
     try:
@@ -140,14 +148,14 @@ def _own(file: Path, read: Callable[[], T], found: _Found) -> T | None:
 
 
 def _planned_rows(tasks: Sequence[Task], attempts: Iterable[Attempt], found: _Found, in_progress: bool) -> list[Row]:
-    """One row a planned task: its first attempt that was not interrupted counts."""
+    """One row a planned task: the first attempt that was not interrupted counts."""
     ids = {task.id for task in tasks}
     lines: dict[str, list[Attempt]] = defaultdict(list)
     for line in attempts:
         lines[line.task].append(line)
     noted = {line.result for of in lines.values() for line in of if line.event == "end" and line.result}
     by_attempt: dict[str, dict[int, tuple[Path, Result]]] = defaultdict(dict)
-    # Those that the run itself noted come first: another file with the same claim does not push one out.
+    # Results that attempts.jsonl names come first, so that a stray file of the same attempt does not displace them.
     for file, result in sorted(found.results, key=lambda kept: kept[0].name not in noted):
         task, attempt = result.task.id, result.identity.attempt
         if task not in ids:
@@ -192,22 +200,22 @@ def _why_lost(end: Attempt, bad: dict[Path, str]) -> str:
 
 
 def _found_rows(found: _Found) -> list[Row]:
-    """Without a plan: one row a task, by host and id. The same attempt twice is of two runs, and so of two repeats; a
-    result that is there twice, as a copy, counts once."""
-    attempts: dict[tuple[str, str, int], dict[int, Row]] = {}
+    """Without a plan, one row a task of a host. Two results of the same attempt come from two runs: the second run's
+    repeats are counted on from the first run's. A copy of a result does not count."""
+    same_attempt: dict[tuple[str, str, int], list[tuple[Path, Result]]] = defaultdict(list)
+    runs: dict[tuple[str, str, int], dict[int, Row]] = defaultdict(dict)
     for file, result in found.results:
         host, task, attempt = result.identity.host, result.task.id, result.identity.attempt
-        nth, copy_of = 0, None
-        while copy_of is None and attempt in (of_run := attempts.setdefault((host, task, nth), {})):
-            nth, copy_of = nth + 1, of_run[attempt].file if of_run[attempt].result == result else None
-        if copy_of:
-            found.bad[file] = f"a copy of {copy_of.name}, which counts"
-        else:
-            attempts[host, task, nth][attempt] = _row(file, result)
+        earlier = same_attempt[host, task, attempt]
+        if copied := [name for name, other in earlier if other == result]:
+            found.bad[file] = f"a copy of {copied[0].name}, which counts"
+            continue
+        runs[host, task, len(earlier)][attempt] = _row(file, result)
+        earlier.append((file, result))
     repeats = max((result.task.repeat for _, result in found.results), default=0) + 1
     rows = []
-    for (_, _, nth), of_task in attempts.items():
-        in_order = [of_task[attempt] for attempt in sorted(of_task)]
+    for (_, _, nth), by_attempt in runs.items():
+        in_order = [row for _, row in sorted(by_attempt.items())]
         row = next((row for row in in_order if row.status != "interrupted"), in_order[-1])
         if nth:
             repeat = row.task.repeat + nth * repeats

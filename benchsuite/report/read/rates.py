@@ -12,12 +12,13 @@ from benchsuite.report.read.curves import Curve, Panel, Span
 from benchsuite.report.read.load import Row
 from benchsuite.report.show.format import count, number
 
-# The axis ends at this many median rates; a slice for which batches lay ready may be a hundred times as fast.
-_ROOM = 2.5
+# The axis of rates ends at this multiple of the median rate: a slice whose batches were ready beforehand can be a
+# hundred times as fast as the others, and would flatten every curve.
+_TOP_PER_MEDIAN = 2.5
 
 
 def rates_panels(rows: Iterable[Row]) -> list[Panel]:
-    """A panel for each job, its curves on one scale; tasks without a curve are left out."""
+    """One panel a job, with a curve for each task that has one."""
     by_job: dict[str, list[Curve]] = defaultdict(list)
     for row in rows:
         if curve := rates_curve(row):
@@ -31,7 +32,7 @@ def rates_panels(rows: Iterable[Row]) -> list[Panel]:
 def rates_curve(row: Row) -> Curve | None:
     """Items/s of all ranks of a task together, at the middle of each measured slice, over seconds since `go`.
 
-    None where the task recorded no slice, or numbers beyond any measurement.
+    None if the task recorded no slice, or numbers beyond any measurement.
     """
     streams = [s for s in row.result.measurement.streams if s.counts_items] if row.result else []
     if not streams:
@@ -52,7 +53,7 @@ def rates_curve(row: Row) -> Curve | None:
 
 
 def window_span(row: Row, start_s: float) -> Span | None:
-    """The window of a task in seconds since `start_s` of CLOCK_MONOTONIC; None where it has none."""
+    """The window of a task in seconds since `start_s` of CLOCK_MONOTONIC; None without a window."""
     window = row.window
     if window is None or window.start_s is None or window.end_s is None:
         return None
@@ -60,14 +61,14 @@ def window_span(row: Row, start_s: float) -> Span | None:
 
 
 def _axis(curves: Sequence[Curve]) -> tuple[float, str]:
-    """Where the axis of rates ends, so that what is usual can be seen; and, in words, what lies beyond it."""
+    """The end of the axis of rates, and in words the slices above it."""
     rates = [[rate for _, rate in curve.points] for curve in curves]
-    top, largest = _ROOM * max(map(statistics.median, rates)), max(map(max, rates))
+    top, largest = _TOP_PER_MEDIAN * max(map(statistics.median, rates)), max(map(max, rates))
     beyond = sum(rate > top > 0 for of_curve in rates for rate in of_curve)
     return (top, f"{count(beyond, 'slice')} above, up to {number(largest)}") if beyond else (largest, "")
 
 
 def _point(ranks: Sequence[Slice]) -> tuple[float, float]:
-    """The middle of the first rank's slice, and the rates of all added up; ranks close slices at the same steps."""
+    """The middle of the first rank's slice, and the sum of all ranks' rates. Ranks end slices at the same steps."""
     rate = math.fsum(s.items / s.elapsed_s if s.elapsed_s > 0 else math.nan for s in ranks)
     return (ranks[0].start_s + ranks[0].end_s) / 2, rate

@@ -1,4 +1,4 @@
-"""The samples beside a result, `telemetry/*.jsonl`, and what of them is drawn over time."""
+"""The samples beside a result, `telemetry/*.jsonl`, and the measures that are drawn over time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ class Sampled:
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """The series in words, as a legend shows it."""
         return "processes" if self.about.kind == "tenant" else f"GPU {self.about.visible_index}"
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is drawn over time: name, unit, and how a series gives its points (seconds of CLOCK_MONOTONIC, value)."""
+    """A quantity that is drawn over time.
+
+    Attributes:
+        kind: the kind of series that has it, "device" or "tenant".
+        points: the (seconds of CLOCK_MONOTONIC, value) of a series.
+    """
 
     name: str
     unit: str
@@ -39,7 +44,7 @@ class Measure:
 
 
 def samples_panel(measure: Measure, series: Sequence[tuple[Row, Sampled]], start_s: float, end_s: float) -> Panel:
-    """One measure of several series over seconds since `start_s`; the curves have the names of GPUs, or of tasks.
+    """One measure of several series over seconds since `start_s`; a curve has the name of its GPU, or of its task.
 
     Args:
         start_s, end_s: seconds of CLOCK_MONOTONIC.
@@ -54,7 +59,7 @@ def samples_panel(measure: Measure, series: Sequence[tuple[Row, Sampled]], start
 
 
 class _Line(msgspec.Struct):
-    """What every line has: the series that it belongs to; only the line that describes a series has a `kind`."""
+    """The fields of every line: `of` names the series, and only the line that describes a series has `kind`."""
 
     of: str
     kind: str | None = None
@@ -63,15 +68,14 @@ class _Line(msgspec.Struct):
 def read_samples(folder: Path, series: str | None, *, whole: bool = False) -> list[Sampled]:
     """The series of one file of samples, GPUs first; a series without a sample is left out.
 
-    A line that cannot be read is passed over, and a file that cannot be read has no series, unless `whole` is set.
-
     Args:
         folder: the results folder.
         series: the file's name as a result keeps it, "telemetry/...jsonl"; None if no samples were kept.
+        whole: raise an error for a damaged line or file; false skips it.
 
     Raises:
-        OSError: the file cannot be read. Only with `whole`.
-        ValueError: `series` is not a file of telemetry/, or a line is damaged. Only with `whole`.
+        OSError: the file cannot be read.
+        ValueError: `series` is not a file of telemetry/, or a line is damaged.
     """
     found: dict[str, Sampled] = {}
     try:
@@ -98,10 +102,9 @@ def _add(line: bytes, found: dict[str, Sampled], whole: bool) -> None:
             found[read.of] = Sampled(msgspec.json.decode(line, type=SeriesOf))
         elif (of := found.get(read.of)) is None:
             raise ValueError(f"no line describes the series '{read.of}'")
-        elif of.about.kind == "device":
-            of.samples.append(msgspec.json.decode(line, type=DeviceSample))
         else:
-            of.samples.append(msgspec.json.decode(line, type=TenantSample))
+            kind: type[DeviceSample | TenantSample] = DeviceSample if of.about.kind == "device" else TenantSample
+            of.samples.append(msgspec.json.decode(line, type=kind))
     except (ValueError, RecursionError) as error:
         if whole:
             raise ValueError(f"a line is damaged: {error}") from error
@@ -116,7 +119,7 @@ def _gauge(name: str, scale: float = 1.0) -> Callable[[Sampled], Points]:
 
 
 def _rate(name: str) -> Callable[[Sampled], Points]:
-    """How much a counter of seconds grew a second, between one sample and the next: so many processors."""
+    """The growth of a counter of CPU seconds per second, from sample to sample: the number of CPUs in use."""
 
     def points(of: Sampled) -> Points:
         return [
@@ -129,7 +132,7 @@ def _rate(name: str) -> Callable[[Sampled], Points]:
 
 
 def _stolen(of: Sampled) -> Points:
-    """Nothing where nothing was stolen, as on all machines that are not virtual."""
+    """The CPUs stolen; no points if all are 0, as on a machine that is not virtual."""
     points = _rate("cpus_stolen_s")(of)
     return points if any(value for _, value in points) else []
 

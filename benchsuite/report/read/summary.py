@@ -1,6 +1,6 @@
 """The kept summary: what every report, comparison and baseline reads.
 
-A run folder becomes one (`stats.summarise`). A published baseline is one too, and may then lack tasks and repeats.
+`stats.summarise` makes it from a run folder. A published baseline is a summary too, and may lack tasks and repeats.
 Rates are in items/s, divided by `per` of their row.
 """
 
@@ -17,7 +17,7 @@ from benchsuite.schema import SCHEMA, Record
 
 
 class ProfileRef(Record, frozen=True, kw_only=True):
-    """Which profile a run used, without its text; null where no run.json says."""
+    """The profile of a run, without its text; fields other than the name are null without a run.json."""
 
     name: str
     sha256: str | None = None
@@ -27,7 +27,7 @@ class ProfileRef(Record, frozen=True, kw_only=True):
 
 
 class Use(Record, frozen=True, kw_only=True):
-    """How GPUs, memory and CPUs were used in the measured part; null where nothing recorded it.
+    """The use of GPUs, memory and CPUs in the measured part; fields are null if not recorded.
 
     A task's figure is the mean over its GPUs, a job's the mean over its ok tasks that have one.
     """
@@ -134,7 +134,7 @@ class Repeat(Record, frozen=True, kw_only=True):
 
 
 class GpuSummary(Record, frozen=True, kw_only=True):
-    """A job on one GPU, where another program published that and no tasks."""
+    """A job on one GPU, if another program published that instead of tasks."""
 
     gpu: str
     n: Annotated[int, Meta(description="samples")]
@@ -145,7 +145,7 @@ class GpuSummary(Record, frozen=True, kw_only=True):
 
 
 class JobSummary(Record, frozen=True, kw_only=True):
-    """One row of the report: a job, or of an unrolled job one combination of axes."""
+    """One row of the report: a job, or one combination of an unrolled job's axes."""
 
     name: Annotated[str, Meta(description="the name under which rates pool; weights and comparisons go by it")]
     job: Annotated[str, Meta(description="key of the profile's entry")]
@@ -200,7 +200,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> int:
-        """The tasks that `fail` is out of: all planned ones, less those that a run in progress has yet to end."""
+        """The number of tasks that `fail` is out of: `n`, without the tasks that a run in progress has yet to end."""
         return self.n - self.to_run
 
 
@@ -221,7 +221,7 @@ class BadFile(Record, frozen=True, kw_only=True):
 
 
 class Summary(Record, frozen=True, kw_only=True):
-    """All jobs of a run, and what stands beside their score."""
+    """All jobs of a run, with its machines, code, isolation and data."""
 
     schema: int = SCHEMA
     kind: Literal["summary"] = "summary"
@@ -252,7 +252,7 @@ class Summary(Record, frozen=True, kw_only=True):
 
     @property
     def gpus_present(self) -> int | None:
-        """How many GPUs the machines have; None where no run.json says."""
+        """The number of GPUs of the machines; None without a run.json."""
         return sum(len(machine.gpus) for machine in self.machines) if self.machines else None
 
     @property

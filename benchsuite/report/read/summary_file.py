@@ -1,4 +1,4 @@
-"""The file of a summary: read, checked for figures that no run can have measured, and written."""
+"""The file of a summary: reading, with a check for figures that no run can measure, and writing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from benchsuite.writing import write_for_user
 
 
 def read_summary(path: Path) -> Summary:
-    """Raises ResultError: unreadable, not a summary, or with figures that cannot be."""
+    """Read a summary.
+
+    Raises:
+        ResultError: the file is unreadable or not a summary, or holds figures that no run can measure.
+    """
     summary = read_record(path, Summary)
     for job in summary.jobs:
         if reason := _impossible(job):
@@ -21,7 +25,7 @@ def read_summary(path: Path) -> Summary:
 
 
 def _impossible(job: JobSummary) -> str | None:
-    """What no run can have measured."""
+    """The first figure of a job that no run can measure, in words."""
     if not 0 <= job.fail <= job.n or not 0 <= job.to_run <= job.n:
         return f"fail {job.fail} and to_run {job.to_run} of n {job.n}"
     if job.perf is not None and job.perf < 0:

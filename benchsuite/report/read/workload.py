@@ -1,4 +1,4 @@
-"""In what setting results came about: what was asked, isolation, data, and how well the tasks of a wave overlapped."""
+"""The conditions under which results were measured: isolation, data, and the overlap of a wave's tasks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ import msgspec
 from benchsuite.records import DataUsed, Result
 from benchsuite.report.read.load import Row
 
-# Of a data set's bytes in the page cache: up to this share it is called cold, from the other on warm.
+# Share of a data set's bytes in the page cache: cold up to the first, warm from the second on.
 COLD, WARM = 0.05, 0.95
 Span: TypeAlias = "tuple[float, float]"
 
 
 def tally(settings: Iterable[str]) -> dict[str, int]:
+    """Each distinct value with its number, the most frequent first."""
     return dict(Counter(settings).most_common())
 
 
 def fence(result: Result) -> str:
+    """The isolation of a task, in words."""
     tenant = result.tenant
     return f"CPU {tenant.cpu}, memory {tenant.memory} ({tenant.reason})"
 
 
 def data(result: Result) -> str:
+    """The data that a task read, in words."""
     data = result.data
     if data is None:
         return "not recorded"
@@ -37,7 +40,7 @@ def data(result: Result) -> str:
 
 
 def cache_state(cached: float | None) -> str:
-    """In words how much of the files lay in the page cache when a task was started."""
+    """The share of the files that was in the page cache when a task started, in words."""
     if cached is None:
         return "not known"
     if cached <= COLD:
@@ -46,13 +49,15 @@ def cache_state(cached: float | None) -> str:
 
 
 def unit(result: Result) -> str | None:
+    """The unit of a task's items; None if no stream counts items."""
     return next((stream.unit for stream in result.measurement.streams if stream.counts_items), None)
 
 
 def overlap(rows: Iterable[Row]) -> float | None:
-    """The least share of any task's window in which all others of its wave, on one boot, trained: measured or holding.
+    """The least share of any task's window in which all other tasks of its wave trained, measured or holding.
 
-    Tasks that took no step are left out: they are failures, and counted as such.
+    Only tasks of one boot are compared, since their clocks are one. A task without a step is left out: it counts as a
+    failure.
     """
     waves: dict[tuple[str, str], list[tuple[Row, Span]]] = defaultdict(list)
     for row in rows:
@@ -77,7 +82,7 @@ def overlap_words(share: float) -> str:
 
 
 def _trained(result: Result) -> Span | None:
-    """From when until when all ranks of a task took steps, on CLOCK_MONOTONIC; None where one took none."""
+    """The span of CLOCK_MONOTONIC in which all ranks of a task took steps; None if a rank took no step."""
     streams = result.measurement.streams
     if not streams or not all(stream.slices for stream in streams):
         return None
@@ -86,7 +91,7 @@ def _trained(result: Result) -> Span | None:
 
 
 def data_used(rows: Iterable[Row]) -> tuple[DataUsed, ...]:
-    """The distinct data of a job's tasks; `cached` is the least share of any task that used them."""
+    """The distinct data of a job's tasks; `cached` is the least share among the tasks that used them."""
     found: dict[DataUsed, list[float | None]] = {}
     for row in rows:
         if row.result and row.result.data:

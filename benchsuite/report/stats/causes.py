@@ -1,19 +1,20 @@
-"""Why a GPU is slower than its neighbours, as far as telemetry tells: what differs, with the figures."""
+"""Likely causes why a GPU is slower than the others: the telemetry that differs, with the figures."""
 
 from __future__ import annotations
 
 import operator
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.summary import Use
 from benchsuite.telemetry import CAPPED, SLOWING
 
 # The uses of a job's tasks on one GPU.
 _Uses = Sequence[Use]
-NO_TELEMETRY = "no telemetry tells why"
+NO_TELEMETRY = "no telemetry shows why"
 NOTHING_DIFFERS = "nothing in its telemetry differs from the others'"
 
 
@@ -31,26 +32,32 @@ def _below(share: float, own: float, others: float) -> bool:
 
 @dataclass(frozen=True)
 class _Sign:
-    """What may differ: how it is read, when it differs enough to tell, and in which words (`{}` takes the figure)."""
+    """A figure of telemetry that may explain a slower GPU.
+
+    Attributes:
+        read: the figure of a task.
+        differs: whether the GPU's own figure (first) differs enough from the others' (second).
+        words: the sign in words; `{}` takes the figure.
+        figure: the format of the figure.
+    """
 
     read: Callable[[Use], float | None]
-    tells: Callable[[float, float], bool]
+    differs: Callable[[float, float], bool]
     words: str
     figure: str
 
-    def said(self, own: float, others: float) -> str:
+    def text(self, own: float, others: float) -> str:
         mine, theirs = (self.figure.format(value).replace("%", " %") for value in (own, others))
         return f"{self.words.format(mine)} (others {theirs})"
 
 
-def _slowing(name: str) -> _Sign:
-    return _Sign(partial(_event, name), partial(_above, 0.05), f"{name} slow-down for {{}} of the time", "{:.0%}")
-
-
 _get = operator.attrgetter
-# What slows by itself, most direct first.
+# Figures that slow a GPU by themselves, the most direct first.
 _SIGNS = (
-    *map(_slowing, SLOWING),
+    *(
+        _Sign(partial(_event, name), partial(_above, 0.05), f"{name} slow-down for {{}} of the time", "{:.0%}")
+        for name in SLOWING
+    ),
     _Sign(_get("temperature_c"), partial(_above, 10), "it is at {}", "{:.0f} °C"),
     _Sign(_get("power_limit_w"), partial(_below, 0.98), "its power limit is {}", "{:,.0f} W"),
     _Sign(partial(_event, CAPPED), partial(_above, 0.1), "at its power cap for {} of the time", "{:.0%}"),
@@ -59,7 +66,7 @@ _SIGNS = (
     _Sign(_get("cpu_throttled"), partial(_above, 0.05), "the CPU quota holds it back for {} of the time", "{:.0%}"),
     _Sign(_get("cpu_stolen"), partial(_above, 0.02), "a hypervisor withholds {} of its processors' time", "{:.0%}"),
 )
-# A slower GPU also moves less and may be less busy, whatever the cause: these tell only where nothing above does.
+# Any slower GPU moves less data and may be less busy: these count only if nothing above differs.
 _RATE_MIB_S = 100.0
 
 
@@ -76,39 +83,29 @@ _BY_ELIMINATION = (
 
 
 def likely_cause(own: Sequence[_Uses], others: Sequence[Sequence[_Uses]]) -> tuple[str, ...]:
-    """All signs that tell, in words.
+    """All signs that differ, in words.
 
     Args:
-        own: of each job the uses on the GPU concerned.
-        others: of each of the same jobs the uses on each other GPU.
+        own: for each job, the uses on the GPU concerned.
+        others: for each of the same jobs, the uses on each other GPU.
     """
+    any_known = False
     for signs in (_SIGNS, _BY_ELIMINATION):
-        if found := tuple(_said(signs, own, others)):
+        known = [(sign, both) for sign in signs if (both := _compared(sign, own, others))]
+        if found := tuple(sign.text(*both) for sign, both in known if sign.differs(*both)):
             return found
-    known = any(_compared(sign, own, others) for sign in (*_SIGNS, *_BY_ELIMINATION))
-    return (NOTHING_DIFFERS if known else NO_TELEMETRY,)
-
-
-def _said(signs: Sequence[_Sign], own: Sequence[_Uses], others: Sequence[Sequence[_Uses]]) -> Iterator[str]:
-    for sign in signs:
-        both = _compared(sign, own, others)
-        if both and sign.tells(*both):
-            yield sign.said(*both)
+        any_known = any_known or bool(known)
+    return (NOTHING_DIFFERS if any_known else NO_TELEMETRY,)
 
 
 def _compared(sign: _Sign, own: Sequence[_Uses], others: Sequence[Sequence[_Uses]]) -> tuple[float, float] | None:
-    """The GPU's figure and the median of the others', averaged over the jobs that have both."""
+    """The GPU's figure and the median of the others', each averaged over the jobs that have both."""
     pairs = []
     for mine, theirs in zip(own, others, strict=True):
-        figure = _mean(sign, mine)
-        known = [value for uses in theirs if (value := _mean(sign, uses)) is not None]
+        figure = mean(map(sign.read, mine))
+        known = [value for uses in theirs if (value := mean(map(sign.read, uses))) is not None]
         if figure is not None and known:
             pairs.append((figure, statistics.median(known)))
     if not pairs:
         return None
     return statistics.fmean(a for a, _ in pairs), statistics.fmean(b for _, b in pairs)
-
-
-def _mean(sign: _Sign, uses: _Uses) -> float | None:
-    known = [value for use in uses if (value := sign.read(use)) is not None]
-    return statistics.fmean(known) if known else None

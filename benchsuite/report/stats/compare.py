@@ -1,21 +1,24 @@
-"""Two runs side by side: ratios a job with their verdicts, and both scores over the jobs they share. Above 1 the first
-is faster."""
+"""A run beside a base: the ratio and verdict of each job, and both scores over the jobs they share.
+
+A ratio above 1 means that the run is faster than the base.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from benchsuite import files
 from benchsuite.report.milarun import suite
 from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary
 from benchsuite.report.sources import summary_of
-from benchsuite.report.stats.differences import Differences, differences, workload_fields
+from benchsuite.report.stats.differences import Differences, differences, trained_changes
 from benchsuite.report.stats.score import geometric_mean, repeat_means, unpenalized
 from benchsuite.report.stats.verdict import MARGIN, Verdict, judge
 from benchsuite.report.stats.weights import Weighing
@@ -25,11 +28,16 @@ _SCORE = "score"
 
 @dataclass(frozen=True)
 class JobRatio:
-    """A job on both sides; the base's rates are in the unit of this run (items/s).
+    """A job on both sides, with all rates in today's unit (items/s).
 
-    `same_workload` is None where a side does not tell what it trained, and `unknown` says which; False: not to be
-    compared, unless `forced`, with the fields that differ in `fields`, where they are known. `excluded`: why not to
-    compare at all. `factor` and `base_factor`: what the rates of this run and of the base were multiplied by.
+    Attributes:
+        same_workload: None if a side does not record its workload; False keeps the job from a comparison unless
+            `forced`.
+        unknown: the sides that do not record their workload.
+        excluded: the reason not to compare the job at all.
+        fields: the fields in which the workloads differ, if known.
+        factor: the rates of this run were multiplied by it.
+        base_factor: the rates of the base were multiplied by it.
     """
 
     name: str
@@ -48,28 +56,32 @@ class JobRatio:
 
     @property
     def refused(self) -> bool:
-        """Whether another workload keeps it from having a ratio."""
+        """Whether the job has no ratio because the workloads differ."""
         return self.same_workload is False and not self.forced
 
     @property
     def ratio(self) -> float | None:
-        """Perf over the base's perf; None where either has none, and between different workloads."""
+        """Perf over the base's perf; None if a side has no perf, or if the workloads keep the job from a ratio."""
         return None if self.refused else _ratio(self.perf, self.base_perf)
 
     @property
     def ratio_adj(self) -> float | None:
-        """As `ratio`, of perf_adj: std% and failures of both sides counted."""
+        """As `ratio`, of perf_adj, which counts std% and failures."""
         return None if self.refused else _ratio(self.perf_adj, self.base_perf_adj)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`score` and `base_score` cover the jobs in `scored` and no other; `left_out` names the weighed ones that one side
-    has no throughput for, `different` those, weighed or not, that train something else on the other side.
+    """A run beside a base.
 
-    `unpenalized` is the ratio of the scores without their variance penalty, and `verdict` is that of this ratio: the
-    penalty grows with the number of repeats and tasks, and is no sample of theirs. `margin` is relative. `tested`: how
-    many jobs share the verdicts' level.
+    Attributes:
+        name: of the base, as the user gave it.
+        scored: the jobs that both scores cover.
+        left_out: the weighed jobs without a throughput on one side.
+        different: the jobs, weighed or not, that train something else on the other side.
+        unpenalized: the ratio of the scores without their variance penalty.
+        verdict: of `unpenalized`, since the penalty grows with the number of repeats and tasks and is not sampled.
+        margin: the largest relative difference that counts as the same.
     """
 
     base: Summary
@@ -94,11 +106,12 @@ class Comparison:
 
     @property
     def tested(self) -> int:
+        """The number of jobs that share the verdicts' level."""
         return sum(job.verdict.df is not None for job in self.jobs)
 
 
 def find_base(name: str) -> Summary:
-    """What a user compares with: a results folder, a summary file, or a shipped baseline's name.
+    """The summary of a results folder, a summary file, or a shipped baseline.
 
     Raises:
         ProfileError: there is no such file.
@@ -111,18 +124,18 @@ def find_base(name: str) -> Summary:
 def compare(
     summary: Summary, base: Summary, weighing: Weighing, name: str, margin: float = MARGIN, unlike: bool = False
 ) -> Comparison:
-    """Ratios over common jobs; those that either side excludes, or that are another workload, leave both scores.
+    """Compare a run with a base. Jobs that a side excludes, and jobs of different workloads, leave both scores.
 
     Args:
-        name: what the base is called.
-        weighing: the weights laid against `summary`.
-        margin: what counts as the same, relative.
-        unlike: compare other workloads too.
+        name: of the base, as the user gave it.
+        weighing: the weights matched to `summary`.
+        margin: the largest relative difference that counts as the same.
+        unlike: compare different workloads too.
     """
-    if summary.origin != base.origin:  # else both sides count alike, and stand as they were published
+    if summary.origin != base.origin:  # two summaries of one program count alike, and stay as published
         summary, base = suite.converted(summary), suite.converted(base)
-    there = {job.name: job for job in base.jobs}
-    here = {job.name: job for job in summary.jobs}
+    there = {job.name: _in_todays_unit(job) for job in base.jobs}
+    here = {job.name: _in_todays_unit(job) for job in summary.jobs}
     same_profile = _same_lineage(summary.profile, base.profile)
     ratios = [_job_ratio(job, there[name], same_profile, unlike) for name, job in here.items() if name in there]
     jobs = _judged(ratios, here, there, margin)
@@ -130,14 +143,9 @@ def compare(
     weighed = [job for job in comparable if weighing.jobs.get(job.name, 0.0) > 0]
     scored = [job for job in weighed if job.perf_adj > 0 and job.base_perf_adj > 0]
     weights: Mapping[str, float] = weighing.jobs
-    score = geometric_mean({job.name: job.perf_adj for job in scored}, weights)
-    base_score = geometric_mean({job.name: job.base_perf_adj for job in scored}, weights)
-    sides = [{job.name: _in_todays_unit(of[job.name]) for job in scored} for of in (here, there)]
-    plain = _ratio(*(unpenalized(side, weights) for side in sides))
-    samples = (
-        repeat_means({job.name: here[job.name] for job in scored}, weights),
-        repeat_means({job.name: there[job.name] for job in scored}, weights),
-    )
+    own, others = ({job.name: side[job.name] for job in scored} for side in (here, there))
+    plain = _ratio(unpenalized(own, weights), unpenalized(others, weights))
+    samples = repeat_means(own, weights), repeat_means(others, weights)
     return Comparison(
         base=base,
         name=name,
@@ -147,8 +155,8 @@ def compare(
         scored=tuple(job.name for job in scored),
         left_out=tuple(job.name for job in weighed if job not in scored),
         different=tuple(job.name for job in jobs if job.refused),
-        score=score,
-        base_score=base_score,
+        score=geometric_mean({job.name: job.perf_adj for job in scored}, weights),
+        base_score=geometric_mean({job.name: job.base_perf_adj for job in scored}, weights),
         unpenalized=plain,
         verdict=_score_verdict(plain, samples, margin, all(j.verdict.identical for j in scored)),
         margin=margin,
@@ -159,35 +167,43 @@ def compare(
 def _judged(
     ratios: Sequence[JobRatio], here: Mapping[str, JobSummary], there: Mapping[str, JobSummary], margin: float
 ) -> tuple[JobRatio, ...]:
-    """Verdicts for all jobs that have a ratio worth one: they are one family."""
+    """The jobs with their verdicts, which are one family of tests."""
     family = [job.name for job in ratios if job.ratio is not None and not job.excluded]
     samples = {name: (_repeat_rates(here[name]), _repeat_rates(there[name])) for name in family}
     verdicts = judge(samples, margin, [name for name in family if _content(here[name]) == _content(there[name])])
-    return tuple(replace(job, verdict=verdicts.get(job.name, job.verdict)) for job in ratios)
+    return tuple(dataclasses.replace(job, verdict=verdicts.get(job.name, job.verdict)) for job in ratios)
 
 
 def _content(job: JobSummary) -> tuple[object, ...]:
-    """What was measured, and of what; a kept summary may lack fields that have been added since."""
+    """The figures that make two jobs identical; fields that an older summary lacks do not count."""
     tasks = [(task.id, task.status, task.items, task.seconds, task.perf) for task in job.tasks]
     what = (job.workload, job.unit_factor, job.n, job.fail, job.perf, job.perf_adj)
     return (*what, [(repeat.repeat, repeat.perf) for repeat in job.repeats], tasks)
 
 
 def _in_todays_unit(job: JobSummary) -> JobSummary:
-    return msgspec.structs.replace(job, perf=None if job.perf is None else job.perf * (job.unit_factor or 1.0))
+    """The job with its rates multiplied by `unit_factor`, on whichever side has one."""
+    factor = job.unit_factor or 1.0
+    return replace(
+        job,
+        perf=None if job.perf is None else job.perf * factor,
+        perf_adj=job.perf_adj * factor,
+        repeats=tuple(replace(r, perf=None if r.perf is None else r.perf * factor) for r in job.repeats),
+    )
 
 
 def _repeat_rates(job: JobSummary) -> list[float]:
-    """Items/s of each repeat that has any ok task, in today's unit."""
-    return [repeat.perf * (job.unit_factor or 1.0) for repeat in job.repeats if repeat.perf is not None]
+    return [repeat.perf for repeat in job.repeats if repeat.perf is not None]
 
 
 def _score_verdict(
     ratio: float | None, samples: tuple[Sequence[float], Sequence[float]], margin: float, identical: bool
 ) -> Verdict:
-    """The verdict of the ratio of scores without their penalty, a family of its own, from each repeat's weighted mean.
+    """The verdict of the ratio of scores without their penalty, a family of its own.
 
-    Repeats scatter around that ratio, which counts failures too: it is moved there.
+    Args:
+        ratio: with the failures counted. The samples are shifted so that they scatter around it.
+        samples: the weighted mean of each repeat, of this run and of the base.
     """
     if ratio is None:
         return Verdict(None, reason="no score on both sides")
@@ -199,36 +215,37 @@ def _score_verdict(
 
 
 def _same_lineage(profile: ProfileRef | None, base: ProfileRef | None) -> bool:
-    """Whether two profiles are, or are changed copies of, the same one."""
+    """Whether two profiles are the same, or changed copies of the same profile."""
     if profile is None or base is None:
         return False
     return (profile.based_on or profile.name) == (base.based_on or base.name)
 
 
 def _job_ratio(job: JobSummary, base: JobSummary, same_profile: bool, unlike: bool) -> JobRatio:
-    # A factor applies on whichever side bears it, so that a baseline beside itself is exactly 1.
-    factor, base_factor = job.unit_factor or 1.0, base.unit_factor or 1.0
     same = _same_workload(job, base, same_profile)
     unknown = [side for side, of in (("this run", job), ("the base", base)) if not of.workload]
     return JobRatio(
         name=job.name,
-        perf=None if job.perf is None else job.perf * factor,
-        base_perf=None if base.perf is None else base.perf * base_factor,
-        perf_adj=job.perf_adj * factor,
-        base_perf_adj=base.perf_adj * base_factor,
+        perf=job.perf,
+        base_perf=base.perf,
+        perf_adj=job.perf_adj,
+        base_perf_adj=base.perf_adj,
         same_workload=same,
         verdict=Verdict(None),
         unknown=" and ".join(unknown) or None,
         excluded=base.excluded or job.excluded,
-        fields=job.unlike or base.unlike or workload_fields(job, base) if same is False else (),
+        fields=job.unlike or base.unlike or trained_changes(job.settings, base.settings) if same is False else (),
         forced=unlike and same is False,
-        factor=factor,
-        base_factor=base_factor,
+        factor=job.unit_factor or 1.0,
+        base_factor=base.unit_factor or 1.0,
     )
 
 
 def _same_workload(job: JobSummary, base: JobSummary, same_profile: bool) -> bool | None:
-    """None where only the profile and the job's name speak for it. Tasks unlike each other are like no other."""
+    """Whether two jobs train the same; None if a side does not record it and the profiles are related.
+
+    A job whose own tasks differ in their workload is the same as no other.
+    """
     if job.unlike or base.unlike:
         return False
     if job.workload and base.workload:

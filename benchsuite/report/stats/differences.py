@@ -1,10 +1,10 @@
-"""How two runs differ but for their figures: machine, software, code, profile, isolation, and each job's settings."""
+"""The differences between two runs beside their figures: machine, software, code, profile, isolation, settings."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,15 @@ from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.workload import cache_state
 
 _NONE = "none"
-# The launcher's own, of each task another: which GPUs a run had is told with its machine.
+# The launcher sets it for each task; the GPUs of a run are compared with its machine.
 _PLACE = "environ.CUDA_VISIBLE_DEVICES"
+# Facts of these groups are compared only if both sides record the group; else the side that does not is named once.
+_GROUPS = ("host", "machine", "GPUs used", "code", "profile's hash", "isolation")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not the same on both sides, in words; `jobs` names those it concerns, none: the whole run."""
+    """A fact that differs between both sides, in words; it concerns the named jobs, or without `jobs` the whole run."""
 
     what: str
     base: str
@@ -34,111 +36,86 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """`unknown`: what one side or both do not tell, so that it may differ unseen."""
+    """All differences found; `unknown` names the facts that a side does not record, and that may differ unseen."""
 
     found: tuple[Difference, ...]
     unknown: tuple[str, ...]
 
 
 def differences(summary: Summary, base: Summary) -> Differences:
-    """All that a reader must know before believing a ratio, the machine first."""
-    here, there = dict(_run_facts(summary)), dict(_run_facts(base))
-    found = [
-        Difference(what, there.get(what, _NONE), here.get(what, _NONE))
-        for what in {**there, **here}
-        if here.get(what) != there.get(what) and not _one_sided(what, here, there)
-    ]
+    """Compare all that can explain a ratio, the machine first."""
+    sides = [list(_run_facts(side)) for side in (summary, base)]
+    here, there = ({group for group, _, _ in facts} for facts in sides)
+    one_sided = (here ^ there) & set(_GROUPS)
+    own, others = ({what: fact for group, what, fact in facts if group not in one_sided} for facts in sides)
+    found = [Difference(*difference) for difference in _unequal(own, others)]
     by_name = {job.name: job for job in base.jobs}
     common = [(job, by_name[job.name]) for job in summary.jobs if job.name in by_name]
     return Differences((*found, *_of_jobs(common)), tuple(_unknown(here, there, common)))
 
 
-def workload_fields(job: JobSummary, base: JobSummary) -> tuple[str, ...]:
-    """The fields, old -> new, that make two jobs train different things; none where a side does not keep its fields."""
-    if not (job.settings and base.settings):
-        return ()
-    return trained_changes(job.settings, base.settings)
-
-
 def trained_changes(settings: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields, old -> new, in which two jobs' settings say that they train different things."""
+    """The settings, old -> new, that make two jobs train different things; empty if a side keeps no settings."""
+    if not (settings and base):
+        return ()
     here, there = (_in_words(work.work(side)) for side in (settings, base))
     return tuple(f"{what} {old} -> {new}" for what, old, new in _unequal(here, there))
 
 
-# A side that tells nothing of a group is named once, not line by line.
-_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "host": ("host",),
-    "machine": ("system", "kernel", "CPU", "CPUs", "memory", "driver", "GPUs", "GPU limits", "Python"),
-    "GPUs used": ("GPUs used",),
-    "code": ("benchsuite", "commit", "uncommitted changes"),
-    "profile's hash": ("profile hash",),
-    "isolation": ("isolation",),
-}
-
-
 def _unknown(
-    here: Mapping[str, str], base: Mapping[str, str], common: Sequence[tuple[JobSummary, JobSummary]]
+    here: Collection[str], base: Collection[str], common: Sequence[tuple[JobSummary, JobSummary]]
 ) -> Iterator[str]:
-    """Each group with the sides that do not tell it."""
-    told = {group: (_tells(group, here), _tells(group, base)) for group in _GROUPS}
+    """Each group that a side does not record, with the side; `here` and `base` are the groups that each records."""
+    known = {group: (group in here, group in base) for group in _GROUPS}
     if common:
-        told["settings of jobs"] = (any(a.settings for a, _ in common), any(b.settings for _, b in common))
-        told["data"] = (any(a.data_used for a, _ in common), any(b.data_used for _, b in common))
+        known["settings of jobs"] = (any(a.settings for a, _ in common), any(b.settings for _, b in common))
+        known["data"] = (any(a.data_used for a, _ in common), any(b.data_used for _, b in common))
     sides = {(False, False): "both", (False, True): "this run", (True, False): "base"}
-    yield from (f"{group} ({sides[of]})" for group, of in told.items() if of in sides)
+    yield from (f"{group} ({sides[of]})" for group, of in known.items() if of in sides)
 
 
-def _tells(group: str, facts: Mapping[str, str]) -> bool:
-    return any(what in facts for what in _GROUPS[group])
-
-
-def _one_sided(what: str, *sides: Mapping[str, str]) -> bool:
-    """Whether the group of a fact is told by one side only; packages are the machine's."""
-    group = "machine" if what.startswith("package ") else next((g for g, of in _GROUPS.items() if what in of), None)
-    return group is not None and not all(_tells(group, facts) for facts in sides)
-
-
-def _run_facts(summary: Summary) -> Iterator[tuple[str, str]]:
-    """What stands for a whole run, in words; without those that are not known."""
+def _run_facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """The known facts of a whole run: group, name, and value in words."""
     for number, machine in enumerate(summary.machines, 1):
         which = f" of machine {number}" if number > 1 else ""
-        yield from ((f"{what}{which}", fact) for what, fact in _machine_facts(machine))
+        yield from ((group, f"{what}{which}", fact) for group, what, fact in _machine_facts(machine))
     hosts = sorted({task.host for job in summary.jobs for task in job.tasks if task.host})
     if hosts and not summary.machines:
-        yield "host", ", ".join(hosts)
+        yield "host", "host", ", ".join(hosts)
     if summary.machines or summary.gpus_used:
-        yield "GPUs used", str(summary.gpus_used)
+        yield "GPUs used", "GPUs used", str(summary.gpus_used)
     if summary.code:
-        yield "benchsuite", _joined(code.version for code in summary.code)
+        yield "code", "benchsuite", _joined(code.version for code in summary.code)
         if any(code.commit for code in summary.code):
-            yield "commit", _joined((code.commit or "not known")[:12] for code in summary.code)
+            yield "code", "commit", _joined((code.commit or "not known")[:12] for code in summary.code)
         dirty = {None: "not known", True: "yes", False: "no"}
-        yield "uncommitted changes", _joined(dirty[code.dirty] for code in summary.code)
+        yield "code", "uncommitted changes", _joined(dirty[code.dirty] for code in summary.code)
     if profile := summary.profile:
-        yield "profile", profile.name
+        yield "profile", "profile", profile.name
         if profile.sha256:
-            yield "profile hash", profile.sha256[:12]
+            yield "profile's hash", "profile hash", profile.sha256[:12]
         if profile.differences:
-            yield f"changes to {profile.based_on or 'the profile'}", "; ".join(profile.differences)
+            yield "profile", f"changes to {profile.based_on or 'the profile'}", "; ".join(profile.differences)
     if summary.isolation:
-        yield "isolation", _joined(summary.isolation)
+        yield "isolation", "isolation", _joined(summary.isolation)
 
 
-def _machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
-    yield "host", machine.host
-    yield "system", machine.system
-    yield "kernel", machine.kernel
-    yield "CPU", machine.cpu
-    yield "CPUs", f"{machine.cpus}, {machine.cpus_usable} usable"
-    yield "memory", _bytes(machine.memory_bytes)
-    yield "driver", machine.driver or _NONE
+def _machine_facts(machine: Machine) -> Iterator[tuple[str, str, str]]:
     models = Counter(gpu.name for gpu in machine.gpus)
-    yield "GPUs", ", ".join(f"{number} x {name}" for name, number in models.items()) or _NONE
-    if machine.gpus:
-        yield "GPU limits", _joined(map(_limits, machine.gpus))
-    yield "Python", machine.python
-    yield from ((f"package {name}", version) for name, version in sorted(machine.packages.items()))
+    facts = {
+        "system": machine.system,
+        "kernel": machine.kernel,
+        "CPU": machine.cpu,
+        "CPUs": f"{machine.cpus}, {machine.cpus_usable} usable",
+        "memory": _bytes(machine.memory_bytes),
+        "driver": machine.driver or _NONE,
+        "GPUs": ", ".join(f"{number} x {name}" for name, number in models.items()) or _NONE,
+        **({"GPU limits": _joined(map(_limits, machine.gpus))} if machine.gpus else {}),
+        "Python": machine.python,
+        **{f"package {name}": version for name, version in sorted(machine.packages.items())},
+    }
+    yield "host", "host", machine.host
+    yield from (("machine", what, fact) for what, fact in facts.items())
 
 
 def _limits(gpu: Gpu) -> str:
@@ -151,7 +128,7 @@ def _limits(gpu: Gpu) -> str:
 
 
 def _of_jobs(common: Iterable[tuple[JobSummary, JobSummary]]) -> Iterator[Difference]:
-    """What differs in jobs, each difference once for all jobs that have it."""
+    """The differences between jobs, each once with all jobs that have it."""
     alike: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for job, base in common:
         for difference in _unequal(dict(_job_facts(job)), dict(_job_facts(base)), both=True):
@@ -164,7 +141,7 @@ def _of_jobs(common: Iterable[tuple[JobSummary, JobSummary]]) -> Iterator[Differ
 
 
 def _job_facts(job: JobSummary) -> Iterator[tuple[str, str]]:
-    """What a job's tasks met, in words; without what is not known."""
+    """The known facts of a job's tasks, in words."""
     if job.repeats:
         yield "ok tasks a repeat", ", ".join(str(ok) for ok in sorted({repeat.ok for repeat in job.repeats}))
     if job.batch_size is not None:
@@ -181,7 +158,7 @@ def _job_facts(job: JobSummary) -> Iterator[tuple[str, str]]:
 
 
 def _unequal(here: Mapping[str, str], base: Mapping[str, str], both: bool = False) -> Iterator[tuple[str, str, str]]:
-    """What, base's value, this run's; `both`: only what both sides tell."""
+    """(fact, the base's value, this run's value) of each unequal fact; `both`: only facts that both sides record."""
     for what in {**base, **here}:
         old, new = base.get(what), here.get(what)
         if old != new and not (both and None in (old, new)):
@@ -193,7 +170,7 @@ def _in_words(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _value(value: object) -> str:
-    """As a profile would have it: text bare, all else as JSON."""
+    """A value as a profile spells it: text as it is, all else as JSON."""
     if value is None:
         return _NONE
     return value if isinstance(value, str) else json.dumps(msgspec.to_builtins(value))

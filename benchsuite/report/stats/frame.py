@@ -1,7 +1,7 @@
-"""A summary as tidy pandas frames: one row a task, or one row a job. pandas comes into benchsuite here.
+"""A summary as tidy pandas frames: one row a task, or one row a job.
 
-Import it inside the function that needs it: pandas takes most of a second, which neither a run nor a plain report
-needs.
+Import this module inside the function that needs it: importing pandas takes most of a second, and neither a run nor a
+plain report needs it.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def task_frame(summary: Summary) -> DataFrame:
 
 
 def job_frame(summary: Summary) -> DataFrame:
-    """One row a job, with the single figures of `JobSummary` in their units there.
+    """One row a job, with the single figures of `JobSummary` in their units.
 
-    Columns: `JOB_COLUMNS`, with "_" for "."; then "use_..." for each of `CLOCK_EVENTS`: the share of the watched time
-    under it; then "axis_..." for each axis of an unrolled job. They hold the records' own values, None where one is
-    absent; `convert_dtypes` makes numbers of them.
+    Columns: `JOB_COLUMNS`, with "_" for "."; then "use_..." for each of `CLOCK_EVENTS`, the share of the watched time
+    under it; then "axis_..." for each axis of an unrolled job. A cell holds the record's own value, or None;
+    `convert_dtypes` makes numbers of them.
     """
     found = [job.use.clock_events if job.use else None for job in summary.jobs]
     shares = [[None if events is None else events.get(cause, 0.0) for cause in CLOCK_EVENTS] for events in found]

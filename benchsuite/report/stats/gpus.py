@@ -1,9 +1,8 @@
-"""GPUs side by side: what each job reaches on each of them, and a test that names the outliers."""
+"""GPUs side by side: the throughput of each job on each GPU, and a test that names the outliers."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,25 +11,24 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy.special import stdtr
 
-from benchsuite.report.measure.intervals import MIN_REPEATS
+from benchsuite.report.measure.intervals import MIN_REPEATS, mean
 from benchsuite.report.read.summary import Summary, Use
 from benchsuite.report.show.format import count
 from benchsuite.report.stats.causes import likely_cause
-from benchsuite.report.stats.verdict import holm
+from benchsuite.report.stats.verdict import FAMILY_ERROR, holm
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 MIN_GPUS = 3
 MIN_EFFECT = 0.02
-_FAMILY_ERROR = 0.05
 # The name of the test over all jobs together.
 ALL_JOBS = "all jobs"
 
 
 @dataclass(frozen=True, order=True)
 class GpuKey:
-    """Which GPU; `index` is its place among those that the run could use."""
+    """The identity of a GPU; `index` is its place among the GPUs that the run could use."""
 
     host: str
     index: int
@@ -38,7 +36,7 @@ class GpuKey:
 
     @property
     def short(self) -> str:
-        """Its place and the beginning of its UUID."""
+        """The index and the first digits of the UUID."""
         return f"{self.index} {self.uuid.removeprefix('GPU-')[:8]}"
 
     def __str__(self) -> str:
@@ -47,8 +45,15 @@ class GpuKey:
 
 @dataclass(frozen=True)
 class Cell:
-    """A job on one GPU: items/s in each repeat that is ok (of copies their mean), of `n` planned tasks; `unsteady`
-    counts those whose window is not steady."""
+    """A job on one GPU.
+
+    Attributes:
+        by_repeat: items/s in each repeat that is ok; the mean of copies.
+        n: planned tasks.
+        not_run: tasks without an outcome.
+        unsteady: tasks whose window is not steady.
+        uses: of the ok tasks.
+    """
 
     by_repeat: Mapping[int, float] = field(default_factory=dict)
     n: int = 0
@@ -59,7 +64,7 @@ class Cell:
 
     @property
     def mean(self) -> float | None:
-        return statistics.fmean(self.by_repeat.values()) if self.by_repeat else None
+        return mean(self.by_repeat.values())
 
     @property
     def min(self) -> float | None:
@@ -72,7 +77,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Deviation:
-    """By how much a GPU's rate differs from the median GPU's (-0.1: a tenth slower), with the test's p."""
+    """The relative difference of a GPU's rate from the median GPU's (-0.1: a tenth slower), with the test's p."""
 
     job: str
     effect: float
@@ -82,7 +87,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Outlier:
-    """A GPU that differs from the others in these jobs (or in all together), with likely causes from its telemetry."""
+    """A GPU that differs from the others in these jobs, or in all jobs together, with likely causes."""
 
     gpu: GpuKey
     deviations: tuple[Deviation, ...]
@@ -91,8 +96,13 @@ class Outlier:
 
 @dataclass(frozen=True)
 class GpuComparison:
-    """`cells`: job -> GPU -> cell, for the jobs that are placed on each GPU. `untested`: job -> why there is no test;
-    `tests`: how many there were."""
+    """The GPUs of a run side by side.
+
+    Attributes:
+        cells: job -> GPU -> cell, for the jobs that are placed on each GPU.
+        untested: job -> reason why there is no test.
+        tests: the number of tests.
+    """
 
     gpus: tuple[GpuKey, ...]
     cells: Mapping[str, Mapping[GpuKey, Cell]]
@@ -102,11 +112,12 @@ class GpuComparison:
 
 
 def compare_gpus(summary: Summary) -> GpuComparison:
-    """Set the GPUs of a run side by side, by the jobs that run on each of them.
+    """Compare the GPUs of a run, by the jobs that run on each of them.
 
-    The figure of a GPU in a repeat is ln(rate / median over GPUs); the test is Student's t of its mean over repeats
-    against 0, with the scatter over repeats pooled over GPUs (df = (GPUs - 1) (repeats - 1)), so that three repeats can
-    tell. Over all tests of all jobs, and of their mean, the error is 5 % (Holm, 1979); less than 2 % is no matter.
+    The figure of a GPU in a repeat is ln(rate / median over GPUs). The test is Student's t of its mean over repeats
+    against 0, with the scatter over repeats pooled over GPUs (df = (GPUs - 1) (repeats - 1)), so that three repeats are
+    enough. Over all tests of all jobs, and of their mean, the error is 5 % (Holm, 1979). Differences under 2 % are not
+    reported.
     """
     tasks = _tasks(summary)
     cells, found = _cells(tasks), deviations(tasks)
@@ -114,15 +125,15 @@ def compare_gpus(summary: Summary) -> GpuComparison:
     untested = {job: why for job in cells if (why := _why_untested(len(cells[job]), repeats.get(job, [])))}
     tests = _tests(_with_all_jobs(found[~found.index.isin(untested, level="job")]))
     by_gpu: dict[GpuKey, list[Deviation]] = defaultdict(list)
-    for gpu, one in _holm(tests):
-        if abs(one.effect) >= MIN_EFFECT:
+    for (gpu, one), p in zip(tests, holm(np.array([one.p for _, one in tests])), strict=True):
+        if p <= FAMILY_ERROR and abs(one.effect) >= MIN_EFFECT:
             by_gpu[gpu].append(one)
     outliers = tuple(Outlier(gpu, tuple(by_gpu[gpu]), _causes(gpu, by_gpu[gpu], cells)) for gpu in sorted(by_gpu))
     return GpuComparison(tuple(sorted(set(tasks["gpu"]))), cells, outliers, untested, len(tests))
 
 
 def _tasks(summary: Summary) -> DataFrame:
-    """The tasks on one GPU of the jobs that run on each, with their `GpuKey` as column "gpu"."""
+    """The tasks of the jobs that run on each GPU, with their `GpuKey` as column "gpu"."""
     from benchsuite.report.stats.frame import task_frame
 
     tasks = task_frame(summary)
@@ -133,7 +144,7 @@ def _tasks(summary: Summary) -> DataFrame:
 
 
 def _rates(tasks: DataFrame) -> Series:
-    """Items/s by job, repeat and GPU; of copies the mean."""
+    """Items/s by job, repeat and GPU; the mean of copies."""
     return tasks.groupby(["job", "repeat", "gpu"], sort=False)["perf"].mean().dropna()
 
 
@@ -153,7 +164,7 @@ def _cells(tasks: DataFrame) -> dict[str, dict[GpuKey, Cell]]:
 
 
 def deviations(tasks: DataFrame) -> Series:
-    """ln(rate / the median GPU's) by job, repeat and GPU, of repeats in which at least three have a rate.
+    """ln(rate / the median GPU's) by job, repeat and GPU, in repeats in which at least three GPUs have a rate.
 
     Args:
         tasks: one row a task, with columns job, repeat, gpu and perf.
@@ -176,8 +187,11 @@ def _why_untested(gpus: int, repeats: Sequence[int]) -> str | None:
 
 
 def _with_all_jobs(found: Series) -> Series:
-    """The deviations, and beside several jobs those of `ALL_JOBS`: of each GPU the mean over the jobs in which it has
-    all repeats, so that every repeat averages the same jobs."""
+    """The deviations, and for several jobs also those of `ALL_JOBS`.
+
+    These are the mean of each GPU over the jobs in which it has all repeats, so that every repeat averages the same
+    jobs.
+    """
     from pandas import concat
 
     if found.index.get_level_values("job").nunique() < 2:
@@ -188,26 +202,20 @@ def _with_all_jobs(found: Series) -> Series:
 
 
 def _tests(found: Series) -> list[tuple[GpuKey, Deviation]]:
-    """A test for each job and GPU with enough repeats, of jobs with enough such GPUs."""
+    """A test for each job and GPU with enough repeats, if the job has enough such GPUs."""
     figures = found.groupby(["job", "gpu"], sort=False).agg(["count", "mean", "var"]).query(f"count >= {MIN_REPEATS}")
     figures = figures[figures.groupby("job")["mean"].transform("size") >= MIN_GPUS]
     n, mean = figures["count"], figures["mean"]
     df = (n - 1).groupby("job").transform("sum") * (1 - 1 / n.groupby("job").transform("size"))
     squares = (figures["var"] * (n - 1)).groupby("job").transform("sum")
-    # Without any scatter a mean of 0 gives 0 / 0, and it is no deviation.
+    # Without any scatter a mean of 0 gives 0 / 0: it is no deviation.
     p = (2 * stdtr(df, -(mean.abs() / np.sqrt(squares / df / n)))).fillna(1.0)
     each: Iterable[Any] = zip(figures.index, np.expm1(mean).tolist(), p.tolist(), n.tolist(), strict=True)
     return [(gpu, Deviation(job, *of_gpu)) for (job, gpu), *of_gpu in each]
 
 
-def _holm(tests: Sequence[tuple[GpuKey, Deviation]]) -> list[tuple[GpuKey, Deviation]]:
-    """Those that stand, in their order."""
-    adjusted = holm(np.array([one.p for _, one in tests]))
-    return [test for test, p in zip(tests, adjusted, strict=True) if p <= _FAMILY_ERROR]
-
-
 def _causes(gpu: GpuKey, found: Sequence[Deviation], jobs: Mapping[str, Mapping[GpuKey, Cell]]) -> tuple[str, ...]:
-    """By the jobs in which it is slower; by all where it is so only over all. None for one that is faster."""
+    """The likely causes of a slower GPU, from the jobs in which it is slower; from all jobs if only `ALL_JOBS` is."""
     slower = [one.job for one in found if one.effect < 0]
     if not slower:
         return ()
@@ -216,5 +224,5 @@ def _causes(gpu: GpuKey, found: Sequence[Deviation], jobs: Mapping[str, Mapping[
     others = [[cell.uses for key, cell in cells.items() if key != gpu] for cells in here]
     signs = likely_cause([cells[gpu].uses for cells in here], others)
     unsteady, n = sum(cells[gpu].unsteady for cells in here), sum(cells[gpu].n for cells in here)
-    # More than half, so that it is not one odd repeat.
+    # More than half: a single odd repeat is no cause.
     return (*signs, f"{unsteady} of its {count(n, 'window')} are not steady") if 2 * unsteady > n else signs

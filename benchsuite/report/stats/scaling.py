@@ -1,4 +1,4 @@
-"""How throughput grows with the GPUs of a group: of each progression a curve, against its own single GPU."""
+"""Scaling: how the throughput of each progression grows with its GPUs, against its own single GPU."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from benchsuite.report.read.summary import JobSummary, Summary
 
 @dataclass(frozen=True)
 class Point:
-    """One number of GPUs (on a CPU: ranks). `total` and `per_gpu` in items/s, None where no task is ok.
+    """One number of GPUs (on a CPU: ranks).
 
-    `efficiency` is per_gpu over that of one GPU; its interval rests on the ratios of the same repeats, and is None
-    under three of them.
+    Attributes:
+        total: items/s of the group; None if no task is ok.
+        per_gpu: items/s of each GPU; None if no task is ok.
+        efficiency: `per_gpu` over that of one GPU.
+        interval: of `efficiency`, over the ratios of the same repeats; None under three repeats.
     """
 
     gpus: int

@@ -1,9 +1,10 @@
-"""The score: a weighted geometric mean of adjusted throughputs, the failure rate, and how far both can be trusted."""
+"""The score: a weighted geometric mean of adjusted throughputs, with its interval, its coverage and failure rate."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -16,17 +17,26 @@ from benchsuite.report.show.format import count
 from benchsuite.report.stats.weights import Weighing
 
 FAILURE_LIMIT = 0.01
+NO_THROUGHPUT = "no weighed job has a throughput"
+NO_WEIGHT = "the weights of this run's jobs add up to 0"
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a run scores.
+    """The score of a run.
 
-    `value` and `machine` are None where `reason` says why. `incomplete`: why the score does not cover all that is
-    weighed, `coverage` by weight (0 to 1). `repeats`: those in which every scored job has a figure. `n` counts planned
-    tasks, `ended` those that `fail` is out of: fewer only while the run is in progress. `penalized`: perf_adj pays for
-    std. `unpenalized` is the score if it did not, and `interval` is around that: how far std would be off with other
-    repeats is not in it, nor is the score without its penalty any lower for more of them.
+    Attributes:
+        value: the weighted geometric mean of perf_adj; None for the `reason`.
+        machine: the same of all GPUs together; None if any job keeps no figures per repeat.
+        interval: 95 % around `unpenalized`, not around `value`, since the penalty is a bias that grows with the number
+            of repeats and not a sampled quantity.
+        n: planned tasks.
+        ended: the tasks that `fail` is out of; fewer than `n` only while the run is in progress.
+        incomplete: the reasons why the score does not cover every weighed job.
+        coverage: the share of the weight that it covers, 0 to 1.
+        repeats: the number of repeats in which every scored job has a figure.
+        penalized: perf_adj includes the variance penalty.
+        unpenalized: the score without the variance penalty.
     """
 
     weighing: Weighing
@@ -46,7 +56,7 @@ class Score:
 
     @property
     def failure_rate(self) -> float | None:
-        """Failed of planned tasks, or of those that have ended so far; None without any."""
+        """The share of failed tasks among those that have ended; None if none has."""
         return self.fail / self.ended if self.ended else None
 
     @property
@@ -61,7 +71,7 @@ class Score:
 
 
 def without_penalty(summary: Summary) -> Summary:
-    """A summary whose perf_adj pays for failures only: perf * (1 - fail/n)."""
+    """A summary whose perf_adj counts failures only: perf * (1 - fail/n)."""
     jobs = (replace(job, perf_adj=perf_adjusted(job.perf, None, job.ended, job.fail)) for job in summary.jobs)
     return replace(summary, jobs=tuple(jobs))
 
@@ -72,7 +82,7 @@ def score(summary: Summary, weighing: Weighing, *, penalized: bool = True) -> Sc
     Jobs of weight 0 and jobs without a throughput are left out before any logarithm; the latter make it incomplete.
 
     Args:
-        penalized: false for a summary `without_penalty`; the machine score then pays for no std either.
+        penalized: false for a summary `without_penalty`; the machine score then has no variance penalty either.
     """
     weighed = {job.name: job for job in summary.jobs if weighing.jobs.get(job.name, 0.0) > 0}
     scored = {name: job for name, job in weighed.items() if job.perf_adj > 0}
@@ -92,7 +102,7 @@ def score(summary: Summary, weighing: Weighing, *, penalized: bool = True) -> Sc
         value=value,
         machine=geometric_mean(known, weights) if len(known) == len(machines) else None,
         interval=interval,
-        reason=None if value else _why_none(total),
+        reason=None if value else NO_THROUGHPUT if total else NO_WEIGHT,
         n=sum(job.n for job in summary.jobs),
         ended=sum(job.ended for job in summary.jobs),
         fail=sum(job.fail for job in summary.jobs),
@@ -112,7 +122,7 @@ def unpenalized(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) ->
 
 
 def geometric_mean(rates: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
-    """exp(sum(w * ln(rate)) / sum(w)); None where nothing is weighed."""
+    """exp(sum(w * ln(rate)) / sum(w)); None if the weights add up to 0."""
     total = math.fsum(weights[name] for name in rates)
     if not total:
         return None
@@ -120,11 +130,11 @@ def geometric_mean(rates: Mapping[str, float], weights: Mapping[str, float]) -> 
 
 
 def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | None:
-    """Items/s of all GPUs together, adjusted; None where no per-repeat figures are kept.
+    """Items/s of all GPUs together, adjusted; None if the job keeps no figures per repeat.
 
-    Per repeat: the mean of the ok tasks times the *planned* tasks. A task that failed is then paid for once, by the
-    failure factor; a plain sum would lose its throughput and pay the factor too. std is over repeats, since the
-    scatter between GPUs is evened out in their sum.
+    Each repeat gives the mean of its ok tasks times its *planned* tasks. A failed task then counts once, by the failure
+    factor; in a plain sum its throughput would be missing as well. std is over repeats, since the scatter between GPUs
+    evens out in their sum.
     """
     totals = [r.perf * r.tasks * job.per for r in job.repeats if r.perf is not None]
     if not totals:
@@ -134,18 +144,14 @@ def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | No
 
 
 def repeat_means(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> list[float]:
-    """The weighted geometric mean of perf in each repeat in which all of the jobs have one."""
-    by_repeat: dict[int, dict[str, float]] = {}
+    """The weighted geometric mean of perf in each repeat in which every job has one."""
+    by_repeat: dict[int, dict[str, float]] = defaultdict(dict)
     for name, job in jobs.items():
         for repeat in job.repeats:
             if repeat.perf and repeat.perf > 0:
-                by_repeat.setdefault(repeat.repeat, {})[name] = repeat.perf
+                by_repeat[repeat.repeat][name] = repeat.perf
     complete = (rates for _, rates in sorted(by_repeat.items()) if len(rates) == len(jobs))
     return [mean for rates in complete if (mean := geometric_mean(rates, weights))]
-
-
-def _why_none(total: float) -> str:
-    return "no weighed job has a throughput" if total else "the weights of this run's jobs add up to 0"
 
 
 def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weighing) -> Iterable[str]:

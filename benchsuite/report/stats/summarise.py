@@ -1,9 +1,8 @@
-"""Rows into one line a job: n, fail, perf, std, perf_adj and the interval over repeats."""
+"""A summary from rows: for each job n, fail, perf, std, perf_adj and the interval over repeats."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import msgspec
 from benchsuite.describe import work
 from benchsuite.describe.tasks import Job, recorded_environ
 from benchsuite.records import Code, Result
-from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
+from benchsuite.report.measure.intervals import log_interval, mean, perf_adjusted, relative_std
 from benchsuite.report.measure.window import Window
 from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
 from benchsuite.report.read.summary import (
@@ -38,7 +37,7 @@ from benchsuite.telemetry import STOLEN_LIMIT
 
 
 def summarise(loaded: Loaded) -> Summary:
-    """All that a report needs of a results folder; jobs in the plan's order."""
+    """The summary of a results folder; jobs are in the plan's order."""
     by_job: dict[str, list[Row]] = defaultdict(list)
     for row in loaded.rows:
         by_job[row.task.row].append(row)
@@ -69,7 +68,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
     ok = [row for row in rows if row.status == "ok"]
     perfs = [row.perf for row in ok if row.perf is not None]
     windows = [row.window for row in ok if row.window]
-    perf = statistics.fmean(perfs) if perfs else None
+    perf = mean(perfs)
     std = relative_std(perfs)
     still_open = sum(row.status in OPEN for row in rows)
     to_run = still_open if in_progress else 0
@@ -111,7 +110,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
 
 
 def _unlike(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> tuple[str, ...]:
-    """How tasks of one name differ in what they train; nothing where all train the same, as those of a plan do."""
+    """The differences between the workloads of a job's tasks; empty for the tasks of a plan, which are equal."""
     found: dict[str, None] = {}
     for row, task in zip(rows, tasks, strict=True):
         if task.workload != tasks[0].workload:
@@ -120,7 +119,7 @@ def _unlike(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> tuple[str, ...
 
 
 def _group(rows: Sequence[Row]) -> dict[str, Any]:
-    """What a job's groups are, where they are groups."""
+    """The fields of a job whose tasks are groups of ranks."""
     ranks = rows[0].task.ranks
     if ranks == 1:
         return {}
@@ -133,17 +132,15 @@ def _repeats(rows: Iterable[Row]) -> tuple[Repeat, ...]:
     by_repeat: dict[int, list[float | None]] = defaultdict(list)
     for row in rows:
         by_repeat[row.task.repeat].append(row.perf)
-    found = []
-    for repeat, all_perfs in sorted(by_repeat.items()):
-        perfs = [perf for perf in all_perfs if perf is not None]
-        perf = statistics.fmean(perfs) if perfs else None
-        found.append(Repeat(repeat=repeat, tasks=len(all_perfs), ok=len(perfs), perf=perf))
-    return tuple(found)
+    return tuple(
+        Repeat(repeat=repeat, tasks=len(perfs), ok=sum(perf is not None for perf in perfs), perf=mean(perfs))
+        for repeat, perfs in sorted(by_repeat.items())
+    )
 
 
 def _task(row: Row) -> TaskSummary:
-    window, use = row.window, task_use(row)
-    without, why_none = unthrottled(row)
+    window, use = row.window or Window("empty"), task_use(row)
+    without, reason = unthrottled(row)
     return TaskSummary(
         id=row.task.id,
         host=row.result.identity.host if row.result else None,
@@ -155,13 +152,13 @@ def _task(row: Row) -> TaskSummary:
         reason=row.reason,
         workload=work.workload(work.settings(_asked(row))),
         perf=row.perf,
-        slices=window.slices if window else 0,
-        dropped=window.dropped if window else 0,
-        items=window.items if window else 0,
-        seconds=window.seconds if window else 0.0,
-        **(_steadiness(window, use) if window and row.status != INSUFFICIENT else {}),
+        slices=window.slices,
+        dropped=window.dropped,
+        items=window.items,
+        seconds=window.seconds,
+        **(_steadiness(row.window, use) if row.window and row.status != INSUFFICIENT else {}),
         perf_unthrottled=without,
-        unthrottled_reason=why_none,
+        unthrottled_reason=reason,
         gpus=tuple(TaskGpu(index=gpu.visible_index, uuid=gpu.uuid) for gpu in row.task.gpus),
         use=use,
         file=row.file.name if row.file else None,
@@ -185,7 +182,7 @@ def _steadiness(window: Window, use: Use | None) -> dict[str, Any]:
 
 
 def _asked(row: Row) -> Job:
-    """The job as its profile has it: a batch size that was found is still one that was left to be found."""
+    """The job as its profile states it: a batch size that the run found is still "auto"."""
     job = row.task.job
     if row.result and row.result.batch_search:
         return msgspec.structs.replace(job, params={**job.params, "batch_size": "auto"})
@@ -193,7 +190,7 @@ def _asked(row: Row) -> Job:
 
 
 def _settings(row: Row) -> dict[str, Any]:
-    """What was asked of a task's job; of the environment only what can change a measurement."""
+    """The settings of a task's job, with the environment variables that can change a measurement."""
     return {**work.settings(_asked(row)), "environ": recorded_environ(row.task.environ)}
 
 
@@ -201,34 +198,21 @@ def _reruns(loaded: Loaded) -> tuple[RerunSummary, ...]:
     by_file = {row.file.name: row for row in loaded.rows if row.file}
     found = []
     for row in loaded.reruns:
-        rerun_of = row.task.rerun_of
-        if rerun_of is None:
-            continue
-        of = Path(rerun_of.result).name
-        original = by_file[of].perf if of in by_file else None
-        found.append(RerunSummary(task=_task(row), of=of, original_perf=original, changes=rerun_of.changes))
+        if rerun_of := row.task.rerun_of:
+            of = Path(rerun_of.result).name
+            original = by_file[of].perf if of in by_file else None
+            found.append(RerunSummary(task=_task(row), of=of, original_perf=original, changes=rerun_of.changes))
     return tuple(found)
 
 
 def _profile(loaded: Loaded, every: Sequence[Result]) -> ProfileRef | None:
     if loaded.run:
-        used = loaded.run.profile
-        return ProfileRef(
-            name=used.name,
-            sha256=used.sha256,
-            official=used.official,
-            based_on=used.based_on,
-            differences=used.differences,
-        )
+        return msgspec.convert(loaded.run.profile, ProfileRef, from_attributes=True)
     names = sorted({row.task.profile for row in loaded.rows} | {result.identity.profile for result in every})
     return ProfileRef(name=names[0]) if len(names) == 1 else None
 
 
 def _codes(loaded: Loaded, every: Sequence[Result]) -> tuple[Code, ...]:
-    """Every code that took part, once: the run's first."""
+    """Every distinct code that took part, the run's first."""
     own = [loaded.run.code] if loaded.run else []
-    found: list[Code] = []
-    for code in own + [result.code for result in every]:
-        if code not in found:
-            found.append(code)
-    return tuple(found)
+    return tuple(dict.fromkeys(own + [result.code for result in every]))

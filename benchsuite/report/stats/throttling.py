@@ -1,4 +1,4 @@
-"""Throughput without the slices in which heat or the hardware slowed the clocks, by the samples beside a result."""
+"""Throughput without the slices in which heat or the hardware slowed the clocks, from the samples beside a result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class _Watched:
-    """When a GPU was watched, and when it was slowed, on CLOCK_MONOTONIC."""
+    """The spans of CLOCK_MONOTONIC in which a GPU was watched, and those in which it was slowed."""
 
     spans: Sequence[Span]
     slowed: Sequence[Span]
@@ -33,15 +33,15 @@ class _Watched:
 
 
 def was_slowed(result: Result) -> bool:
-    """Whether heat or the hardware slowed a GPU of the task while it was measured, by the result alone."""
+    """Whether heat or the hardware slowed a GPU of the task while it was measured, from the result alone."""
     devices = result.telemetry.devices if result.telemetry else ()
     return any((device.clock_events_s or {}).get(event, 0.0) > 0 for device in devices for event in SLOWING)
 
 
 def unthrottled(row: Row) -> tuple[float | None, str | None]:
-    """Perf (as `Row.perf`) over the clean slices of the window, and else why there is none.
+    """Perf (as `Row.perf`) over the window's slices without a slow-down, or the reason why it is unknown.
 
-    Both None where nothing was slowed. The samples are read only where something was.
+    Both are None if nothing was slowed; the samples are then not read.
     """
     if row.perf is None or row.result is None or row.file is None or not was_slowed(row.result):
         return None, None
@@ -69,10 +69,10 @@ def unthrottled(row: Row) -> tuple[float | None, str | None]:
 
 
 def job_unthrottled(rows: Sequence[Row], without: Iterable[tuple[float | None, str | None]]) -> float | None:
-    """Mean over the ok tasks, see `JobSummary.perf_unthrottled`.
+    """The mean over the ok tasks, see `JobSummary.perf_unthrottled`.
 
     Args:
-        without: of each row, by `unthrottled`.
+        without: the result of `unthrottled` for each row.
     """
     found = [(row.perf, perf, why) for row, (perf, why) in zip(rows, without, strict=True) if row.perf is not None]
     if any(why for _, _, why in found) or all(perf is None for _, perf, _ in found):
@@ -87,7 +87,7 @@ def _clean(stream: Stream, watched: Sequence[_Watched]) -> Iterator[Slice]:
 
 
 def _watched(series: Iterable[Sampled]) -> dict[str, _Watched]:
-    """UUID -> when that GPU was watched and slowed; only GPUs whose samples have clock events."""
+    """UUID -> spans of that GPU; only GPUs whose samples have clock events."""
     found = {}
     for of in series:
         seen = [(s.monotonic_s, s.clock_events) for s in of.samples if isinstance(s, DeviceSample)]

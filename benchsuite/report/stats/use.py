@@ -1,4 +1,4 @@
-"""How GPUs, memory and CPUs were used, from results; and what the scatter between tasks is made of."""
+"""The use of GPUs, memory and CPUs, from results; and the parts of the scatter between tasks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchsuite.records import Result
+from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.summary import StdParts, Use
 from benchsuite.telemetry import DeviceTelemetry, stolen_share
@@ -27,22 +28,22 @@ _PEAKS = ("device_reserved_bytes", "host_rss_bytes")
 
 
 def task_use(row: Row) -> Use | None:
-    """What a task used; None where its result records nothing of it.
+    """The use of a task; None if its result records none.
 
-    Copies that share a GPU have no items per joule of their own: its power is that of all.
+    Copies that share a GPU have no items per joule of their own, since its power is that of all copies.
     """
     result = row.result
     if result is None:
         return None
     devices = result.telemetry.devices if result.telemetry else ()
     rate = row.window.perf if row.status == "ok" and row.window else None
-    alone = row.task.job.placement.copies == 1
-    gauges: dict[str, Any] = {name: _mean(_gauge(device, name) for device in devices) for name in _GAUGES}
+    watts = _total_w(row) if row.task.job.placement.copies == 1 else None
+    gauges: dict[str, Any] = {name: mean(_gauge(device, name) for device in devices) for name in _GAUGES}
     use = Use(
         **gauges,
-        power_w=_mean(_power_w(device) for device in devices),
-        power_limit_w=_mean(gpu.power_limit_w for gpu in row.task.gpus),
-        items_per_joule=_per_joule(rate, [_counted_w(device) for device in devices]) if alone else None,
+        power_w=mean(_power_w(device) for device in devices),
+        power_limit_w=mean(gpu.power_limit_w for gpu in row.task.gpus),
+        items_per_joule=None if rate is None or watts is None else rate / watts,
         **_peaks(result),
         **_clock_events(devices),
         **_cpu(result),
@@ -52,7 +53,7 @@ def task_use(row: Row) -> Use | None:
 
 
 def job_use(rows: Sequence[Row], uses: Sequence[Use | None]) -> Use | None:
-    """The mean over a job's ok tasks, peaks their largest; None where no ok task has any.
+    """The mean over a job's ok tasks, of peaks the largest; None if no ok task has a use.
 
     Args:
         uses: of each row, by `task_use`.
@@ -64,7 +65,7 @@ def job_use(rows: Sequence[Row], uses: Sequence[Use | None]) -> Use | None:
     watched_s = math.fsum(seconds for _, seconds in watched)
     causes = sorted({cause for events, _ in watched for cause in events})
     shares = {c: math.fsum(events.get(c, 0.0) * s for events, s in watched) / watched_s for c in causes}
-    means: dict[str, Any] = {name: _mean(getattr(use, name) for use in known) for name in _MEANS}
+    means: dict[str, Any] = {name: mean(getattr(use, name) for use in known) for name in _MEANS}
     peaks: dict[str, Any] = {name: _most(getattr(use, name) for use in known) for name in _PEAKS}
     return Use(
         tasks=len(known),
@@ -77,9 +78,10 @@ def job_use(rows: Sequence[Row], uses: Sequence[Use | None]) -> Use | None:
 
 
 def std_parts(rows: Sequence[Row]) -> StdParts | None:
-    """Between GPUs, between repeats, and the rest; see `StdParts`. None where no repeat has every GPU, or only one is.
+    """The scatter between GPUs, between repeats, and the rest.
 
-    A two-way table of means: x = mean + GPU + repeat + rest, with population standard deviations of each.
+    A two-way table of means: x = mean + GPU + repeat + rest, with population standard deviations of each. None if no
+    repeat has every GPU, or if there is a single figure.
     """
     table: dict[int, dict[tuple[object, ...], float]] = defaultdict(dict)
     for row in rows:
@@ -104,9 +106,10 @@ def std_parts(rows: Sequence[Row]) -> StdParts | None:
 
 
 def _job_per_joule(rows: Sequence[Row]) -> float | None:
-    """Rates added up over powers added up, so that it is work over energy and no mean of ratios.
+    """The sum of rates over the sum of powers: work over energy, not a mean of ratios.
 
-    A GPU that copies share counts once a repeat. Only repeats and GPUs whose tasks are all ok and have a counter.
+    A GPU that copies share counts once a repeat. A GPU counts in a repeat only if all its tasks are ok and have an
+    energy counter.
     """
     by_gpus: dict[tuple[object, ...], list[Row]] = defaultdict(list)
     for row in rows:
@@ -114,30 +117,23 @@ def _job_per_joule(rows: Sequence[Row]) -> float | None:
         by_gpus[host, row.task.repeat, tuple(gpu.uuid for gpu in row.task.gpus)].append(row)
     rates, powers = [], []
     for shared in by_gpus.values():
-        found = [_counted(row) for row in shared]
-        known = [power for power in found if power is not None]
+        known = [power for row in shared if (power := _total_w(row)) is not None]
         if len(known) == len(shared):
             rates.append(math.fsum(row.window.perf or 0.0 for row in shared if row.window))
             powers.append(statistics.fmean(known))
     return math.fsum(rates) / math.fsum(powers) if powers else None
 
 
-def _counted(row: Row) -> float | None:
-    """Watts of all GPUs of an ok task together, by their energy counters."""
+def _total_w(row: Row) -> float | None:
+    """Mean power of all GPUs of a task together; None unless it is ok and each GPU has an energy counter."""
     if row.status != "ok" or not row.result or not row.result.telemetry:
         return None
     powers = [_counted_w(device) for device in row.result.telemetry.devices]
-    return math.fsum(p for p in powers if p) if powers and all(powers) else None
-
-
-def _per_joule(rate: float | None, powers: Sequence[float | None]) -> float | None:
-    if rate is None or not powers or not all(powers):
-        return None
-    return rate / math.fsum(power for power in powers if power)
+    return math.fsum(power for power in powers if power) if powers and all(powers) else None
 
 
 def _counted_w(device: DeviceTelemetry) -> float | None:
-    """Mean power by the energy counter, over the seconds between its readings."""
+    """Mean power by the energy counter, over the seconds between its two readings."""
     if device.energy_j is None or not device.energy_span_s or device.energy_j <= 0:
         return None
     return device.energy_j / device.energy_span_s
@@ -188,16 +184,11 @@ def _cpu(result: Result) -> dict[str, Any]:
 
 
 def cpu_stolen(result: Result) -> float | None:
-    """Of the time that a task's processors had work, the share that a hypervisor withheld, if recorded."""
+    """The share that a hypervisor withheld of the time in which a task's processors had work; None if not recorded."""
     tenant = result.telemetry.tenant if result.telemetry else None
     if tenant is None or tenant.cpus_busy_s is None or tenant.cpus_stolen_s is None:
         return None
     return stolen_share(tenant.cpus_busy_s, tenant.cpus_stolen_s)
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
 
 
 def _most(values: Iterable[int | None]) -> int | None:

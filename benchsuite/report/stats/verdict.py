@@ -1,15 +1,16 @@
 """Verdicts on ratios: faster, slower, the same within a margin, or ambiguous. Statistics only; no files.
 
-Two independent samples of logs of per-repeat rates, and Welch's t: two machines need not scatter alike. A variance
-from 3 to 5 repeats is itself so uncertain that, at a level shared by a suite's jobs, a slowdown of 3 % at 1 % noise is
-found in two cases of three only. Hence each side's variances are moderated (Smyth 2004, "Linear models and empirical
-Bayes methods", section 6.2): drawn towards what the side's other jobs show, the more so the more alike these are. Two
-guards bound alarms where jobs are not alike: the others never count for more than a job's own repeats, nor for more
-than `_PRIOR_DF` degrees of freedom, and a job that scatters beyond them stands alone.
+The test is Welch's t on two independent samples of logs of per-repeat rates, since two machines need not scatter alike.
+A variance from 3 to 5 repeats is uncertain: at a level shared by a suite's jobs, the plain test finds a slowdown of 3 %
+at 1 % noise in only two cases of three. Hence each side's variances are moderated (Smyth 2004, "Linear models and
+empirical Bayes methods", section 6.2): shrunk towards the variance of the side's other jobs, the more so the more alike
+these are. Two guards bound false alarms for jobs that are not alike: the other jobs never count for more than a job's
+own repeats, nor for more than `_PRIOR_DF` degrees of freedom, and a job that scatters more than they explain keeps its
+own variance.
 
-With 5 repeats that slowdown is then found in 90 to 91 % of cases (tests/test_report_statistics.py). The price falls on
-suites whose jobs' noise differs tenfold: alarms in 7 % of them with 3 or 5 repeats and in 10 % with 3 against 10, and
-the noisiest job's 95 % interval covers 88 to 93 %.
+With 5 repeats the moderated test finds that slowdown in 90 to 91 % of cases (tests/test_report_statistics.py). It costs
+accuracy in suites whose jobs' noise differs tenfold: false alarms in 7 % of them with 3 or 5 repeats and in 10 % with 3
+against 10, and 88 to 93 % coverage by the noisiest job's 95 % interval.
 """
 
 from __future__ import annotations
@@ -30,22 +31,26 @@ Word = Literal["SAME", "FASTER", "SLOWER", "AMBIGUOUS"]
 MARGIN = 0.02
 FAMILY_ERROR = 0.05
 _CONFIDENCE = 0.95
-# Fewer variances do not show how alike a side's jobs scatter.
+# The fewest variances from which a prior is estimated.
 _PRIOR_JOBS = 4
 _PRIOR_DF = 4.0
-# A variance that those of the other jobs would exceed in so few cases stands alone.
+# A variance keeps its own value if the prior gives one as large with less than this probability.
 _ALONE = 0.05
 MOST_REPEATS = 1000
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What repeats say of a ratio.
+    """The verdict on a ratio.
 
-    `low` and `high` are the ratio's own 95 % interval, on `df` degrees of freedom; `word` is at the family's level, so
-    that an interval without 1 may still be AMBIGUOUS. `repeats`: in how many this run and the base have a rate.
-    `decides`: with about this many on both sides it would be decided; None also where more than `MOST_REPEATS` were
-    needed. `reason`: why there is no word.
+    Attributes:
+        word: at the family's level, so that a ratio whose interval excludes 1 may still be AMBIGUOUS.
+        low, high: the ratio's own 95 % interval.
+        df: degrees of freedom of the interval.
+        repeats: the numbers of repeats of this run and of the base that have a rate.
+        decides: about the number of repeats on both sides that would decide; None above `MOST_REPEATS`.
+        identical: both sides have the same content.
+        reason: the reason why there is no word.
     """
 
     word: Word | None
@@ -59,7 +64,7 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """The word with what it rests on or lacks; empty without one."""
+        """The word, with the repeats that an AMBIGUOUS ratio needs; empty without a word."""
         if self.identical:
             return f"{self.word} (identical)"
         if self.word != "AMBIGUOUS":
@@ -74,14 +79,14 @@ def judge(
 ) -> dict[str, Verdict]:
     """Verdicts over one family of jobs: name -> per-repeat rates of this run and of the base, in one unit.
 
-    With m = ln(1 + margin), and both by Holm (1979) over the family, so that any dependence between jobs is allowed:
-    SAME where the interval lies inside +-m: two one-sided tests (Schuirmann 1987) at half the level each. Else FASTER
-    or SLOWER where it excludes 0. Of a family without differences at most 5 % get any FASTER or SLOWER; of one whose
-    ratios are all beyond the margin at most 2.5 % any SAME.
+    Let m = ln(1 + margin). A job is SAME if its interval lies inside +-m: two one-sided tests (Schuirmann 1987) at half
+    the level each. Else it is FASTER or SLOWER if its interval excludes 0. Both use Holm's adjustment (1979) over the
+    family, which allows any dependence between jobs. Among families without differences, at most 5 % show any FASTER or
+    SLOWER; among families whose ratios all exceed the margin, at most 2.5 % show any SAME.
 
     Args:
         margin: relative, above 0.
-        identical: the names whose content is the same on both sides; they are SAME without a test.
+        identical: the names of jobs with the same content on both sides; they are SAME without a test.
     """
     found = {name: _without_test(name in identical, *both) for name, both in samples.items()}
     tested = [name for name, verdict in found.items() if verdict is None]
@@ -90,25 +95,20 @@ def judge(
 
 
 def _without_test(identical: bool, here: Sequence[float], base: Sequence[float]) -> Verdict | None:
-    """The verdict of what needs no test or allows none; None for all else."""
+    """The verdict on a job that is not tested; None for a job to test."""
     repeats = (len(here), len(base))
     if identical:
         return Verdict("SAME", 1.0, 1.0, repeats=repeats, identical=True)
     if min(repeats) < MIN_REPEATS:
-        return Verdict(None, repeats=repeats, reason=_too_few(*repeats))
+        too_few = f"{len(here)} and {len(base)} repeats (this run, base); both sides need {MIN_REPEATS}"
+        return Verdict(None, repeats=repeats, reason=too_few if base else "the base keeps no figures per repeat")
     if min(*here, *base) <= 0:
         return Verdict(None, repeats=repeats, reason="a repeat with a throughput of 0")
     return None
 
 
-def _too_few(here: int, base: int) -> str:
-    if base == 0:
-        return "the base keeps no figures per repeat"
-    return f"{here} and {base} repeats (this run, base); both sides need {MIN_REPEATS}"
-
-
 def _family(samples: Sequence[tuple[Sequence[float], Sequence[float]]], m: float) -> list[Verdict]:
-    """Verdicts of jobs with enough repeats, Holm over all of them."""
+    """Verdicts on jobs with enough repeats, with Holm's adjustment over all of them."""
     if not samples:
         return []
     here, base = (_Side.of([both[side] for both in samples]) for side in (0, 1))
@@ -140,7 +140,7 @@ def _family(samples: Sequence[tuple[Sequence[float], Sequence[float]]], m: float
 
 @dataclass(frozen=True)
 class _Side:
-    """One run's jobs, each field of shape [jobs]: repeats, means of logs, moderated variances of a repeat, their df."""
+    """The jobs of one run, each field of shape [jobs]: `n` repeats, means of logs, moderated variances and their df."""
 
     n: Floats
     means: Floats
@@ -156,9 +156,15 @@ class _Side:
 
 
 def moderated(variances: Floats, df: Floats) -> tuple[Floats, Floats]:
-    """Variances drawn towards their common level, and their degrees of freedom; both of shape [jobs].
+    """Shrink variances towards a prior v0 with d0 degrees of freedom.
 
-    With prior variance v0 on d0 degrees of freedom: (d0 * v0 + df * v) / (d0 + df) on d0 + df.
+    A variance v with df degrees of freedom becomes (d0 * v0 + df * v) / (d0 + df) with d0 + df degrees of freedom.
+
+    Args:
+        variances, df: of shape [jobs].
+
+    Returns:
+        The moderated variances and their degrees of freedom, of shape [jobs].
     """
     known = variances > 0
     if np.count_nonzero(known) < _PRIOR_JOBS:
@@ -176,7 +182,7 @@ def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
     excess = float(logs.var(ddof=1) - polygamma(1, df / 2).mean())
     if excess <= polygamma(1, _PRIOR_DF / 2):
         return float((df * variances).sum() / df.sum()), _PRIOR_DF
-    # Imported here because only this needs it, and it takes long. trigamma(y) > 1 / y**2 gives the lower end.
+    # The import is slow, and few comparisons get here. trigamma(y) > 1 / y**2 gives the lower end.
     from scipy.optimize import brentq
 
     d0 = 2 * brentq(lambda y: polygamma(1, y) - excess, 1 / math.sqrt(excess), _PRIOR_DF / 2, xtol=1e-15)
@@ -184,7 +190,7 @@ def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
 
 
 def _welch(a: Floats, b: Floats, a_df: Floats, b_df: Floats) -> tuple[Floats, Floats]:
-    """Standard error of a difference of means with variances `a` and `b`, and its df (Welch and Satterthwaite)."""
+    """Standard error of a difference of means with variances `a` and `b`, and its df by Welch and Satterthwaite."""
     total = a + b
     # Without any scatter the formula is 0 / 0.
     parts = a**2 / a_df + b**2 / b_df
@@ -201,7 +207,7 @@ def _tail(distance: Floats, error: Floats, df: Floats) -> Floats:
 
 
 def holm(p: Floats) -> Floats:
-    """P values adjusted for their number (Holm's step-down): at most `level` where a family-wise test rejects."""
+    """P values with Holm's step-down adjustment: a test at family-wise level L rejects if its value is at most L."""
     order = np.argsort(p)
     steps = np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
     adjusted = np.empty_like(steps)
@@ -210,10 +216,10 @@ def holm(p: Floats) -> Floats:
 
 
 def _decides(here: _Side, base: _Side, m: float, family: int) -> list[int | None]:
-    """Repeats on both sides after which the interval, at the family's first level, decides if nothing else changes."""
+    """The repeats on both sides at which the interval decides, at the family's first level and the same scatter."""
     d = np.abs(here.means - base.means)
     level = 1 - FAMILY_ERROR / family / 2
-    # The interval narrows with every repeat, so that the first decided one can be bisected for.
+    # The interval narrows with every repeat: bisect for the first number that decides.
     low, high = np.minimum(here.n, base.n) + 1, np.full(len(d), MOST_REPEATS + 1.0)
     while (low < high).any():
         n = (low + high) // 2
@@ -224,5 +230,5 @@ def _decides(here: _Side, base: _Side, m: float, family: int) -> list[int | None
 
 
 def _exp(log: float) -> float | None:
-    """None beyond any use (a factor of e**300), which would overflow."""
+    """exp(log); None beyond a factor of e**300, where it would overflow."""
     return math.exp(log) if abs(log) < 300 else None

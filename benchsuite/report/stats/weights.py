@@ -1,4 +1,4 @@
-"""Weights: how much each job counts in the score, and which of them apply to a run."""
+"""Weights: the share of each job in the score, and the weights that apply to a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from benchsuite import files
 from benchsuite.errors import ProfileError
-from benchsuite.report.read.suite_names import bare, common_suite
+from benchsuite.report.milarun.suite import bare, common_suite
 from benchsuite.report.read.summary import ProfileRef, Summary
 
 _LARGEST = 1e9
@@ -20,8 +20,12 @@ _LARGEST = 1e9
 
 @dataclass(frozen=True)
 class Weights:
-    """A weights file; `values` is None where there is none and every job weighs 1. `official`: equal to a shipped one
-    for this profile."""
+    """The weights of a file.
+
+    Attributes:
+        values: job name -> weight; None without a file, when every job weighs 1.
+        official: the values are those shipped for the run's profile.
+    """
 
     values: Mapping[str, float] | None = None
     name: str | None = None
@@ -31,8 +35,14 @@ class Weights:
 
 @dataclass(frozen=True)
 class Weighing:
-    """Weights laid against a run: of the `jobs` in both, and the keys that are `missing` from the run or `beyond` this
-    machine; `unweighted` jobs have none."""
+    """Weights matched to the jobs of a run.
+
+    Attributes:
+        jobs: the weight of each job of the run that has one.
+        missing: the weights above 0 of jobs that are not in the run.
+        beyond: the keys of jobs that need more GPUs than the machine has.
+        unweighted: the jobs of the run without a weight.
+    """
 
     weights: Weights
     jobs: dict[str, float] = field(default_factory=dict)
@@ -45,7 +55,7 @@ def read_weights(path: Path) -> dict[str, float]:
     """Job name -> weight, from `name: number` or `name: {weight: number}`.
 
     Raises:
-        ProfileError: malformed, or a weight that is no number from 0 up; names the file and the key.
+        ProfileError: malformed, or a weight that is not a number from 0 to 1e9; names the file and the key.
     """
     return {name: _weight(value, f"{path}: {name}") for name, value in files.read_mapping(path).items()}
 
@@ -65,7 +75,7 @@ def _weight(value: Any, where: str) -> float:
 
 
 def weights_for(profile: ProfileRef | None, name: str | None = None) -> Weights:
-    """The weights that a user names, else those shipped for the profile or for the one it is based on, else none.
+    """The weights that a user names; else those shipped for the profile, or for the profile that it is based on.
 
     Raises:
         ProfileError: the named file is not found or not valid.
@@ -77,9 +87,10 @@ def weights_for(profile: ProfileRef | None, name: str | None = None) -> Weights:
     if path is None:
         return Weights()
     values = read_weights(path)
-    sha256 = _sha256(path)
-    official = default is not None and (sha256 == _sha256(default) or _without_suite(values) == read_weights(default))
-    return Weights(values, name or path.name, sha256, official=official)
+    suite = common_suite(values)  # milarun 2020 writes `<suite>.<test>`
+    bare_values = {bare(key, suite): weight for key, weight in values.items()}
+    official = default is not None and bare_values == read_weights(default)
+    return Weights(values, name or path.name, hashlib.sha256(path.read_bytes()).hexdigest(), official)
 
 
 def _shipped_for(profile: ProfileRef | None) -> Path | None:
@@ -88,20 +99,10 @@ def _shipped_for(profile: ProfileRef | None) -> Path | None:
     return next((shipped[name] for name in names if name in shipped), None)
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _without_suite(values: Mapping[str, float]) -> dict[str, float]:
-    """Weights as milarun 2020 wrote them, `<suite>.<test>`, by the test's name alone."""
-    suite = common_suite(values)
-    return {bare(key, suite): weight for key, weight in values.items()}
-
-
 def weigh(weights: Weights, summary: Summary) -> Weighing:
-    """Which weights apply: a key matches a job's name, also with `<profile>.` before it; `scaling.N` needs N GPUs.
+    """Match weights to the jobs of a run by name; a key may have `<profile>.` in front.
 
-    Where no key does, the suite that all keys have in common (of milarun 2020's files) is left away.
+    If no key matches, the suite that all keys share (in milarun 2020's files) is removed from them.
 
     Raises:
         ProfileError: two keys mean the same job.
@@ -133,14 +134,12 @@ def _job_name(key: str, summary: Summary) -> str:
     profile = summary.profile
     if any(job.name == key for job in summary.jobs) or profile is None:
         return key
-    for name in (profile.name, profile.based_on):
-        if name and key.startswith(f"{name}."):
-            return key[len(name) + 1 :]
-    return key
+    prefixes = (f"{name}." for name in (profile.name, profile.based_on) if name)
+    return next((key.removeprefix(prefix) for prefix in prefixes if key.startswith(prefix)), key)
 
 
 def _is_beyond(name: str, summary: Summary) -> bool:
-    """Whether `scaling.N` asks for more GPUs than the machine has."""
+    """Whether a job is named `scaling.N` and the machine has fewer than N GPUs."""
     match = re.fullmatch(r"scaling\.([1-9][0-9]{0,5})", name)
     gpus = summary.gpus_used if summary.gpus_present is None else summary.gpus_present
     return match is not None and int(match[1]) > gpus
