@@ -60,11 +60,6 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def reason(error: OSError) -> str:
-    """Why the system refused, in lower case, as the end of a message."""
-    return (error.strerror or str(error)).lower()
-
-
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: "; did you mean 'x'?", or all known names if no one is similar."""
     names = sorted(known)

@@ -182,10 +182,15 @@ def _steadiness(window: Window, use: Use | None) -> dict[str, Any]:
 
 
 def _asked(row: Row) -> Job:
-    """The job as its profile states it: a batch size that the run found is still "auto"."""
+    """The job as its profile states it: a batch size that the run found is still "auto".
+
+    `prefetch` is false for a task without a GPU, where it has no effect.
+    """
     job = row.task.job
     if row.result and row.result.batch_search:
-        return msgspec.structs.replace(job, params={**job.params, "batch_size": "auto"})
+        job = msgspec.structs.replace(job, params={**job.params, "batch_size": "auto"})
+    if not row.task.gpus and job.training.prefetch:
+        job = msgspec.structs.replace(job, training=msgspec.structs.replace(job.training, prefetch=False))
     return job
 
 
