@@ -60,7 +60,7 @@ def test_a_suite_is_milaruns(name: str) -> None:
             assert ours[job].params["layers"] == [int(n) for n in given["layers"].split(",")]
         dataset = given.get("dataset")
         assert ours[job].data == DATASETS.get(dataset, dataset), job
-        assert ours[job].precision == ("amp-fp16" if given.get("half") else "fp32")
+        assert ours[job].training.precision == ("amp-fp16" if given.get("half") else "fp32")
         devices: Any = "progression" if given.get("progression") else "none" if "no-cuda" in given else "each"
         assert ours[job].placement.devices == devices
 
