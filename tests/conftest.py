@@ -114,7 +114,7 @@ def make_result(
 
 
 def make_run(gpus: int = 2, **fields: Any) -> Run:
-    """A run of the profile `suite` on a machine with so many GPUs, all visible."""
+    """A run of the profile `suite` on a machine with `gpus` GPUs, all visible."""
     cards = tuple(make_gpu(index) for index in range(gpus))
     machine = Machine(
         host="hostA",

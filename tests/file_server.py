@@ -1,4 +1,4 @@
-"""A file server on this machine that can be told to misbehave."""
+"""A file server on this machine that misbehaves on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Files:
-    """What is served, how, and what was asked. `cut_at`: so many bytes of an answer, then the connection ends."""
+    """What is served, how, and what was asked. `cut_at`: the connection ends after that number of bytes."""
 
     content: dict[str, bytes] = field(default_factory=dict)
     etag: str | None = '"one"'

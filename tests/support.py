@@ -111,7 +111,7 @@ def one_line_error(done: subprocess.CompletedProcess[str], *parts: str) -> None:
 
 
 class Watching:
-    """An observer that keeps what it is told."""
+    """An observer that keeps all calls."""
 
     def __init__(self) -> None:
         self.results: dict[str, Result] = {}
@@ -232,7 +232,7 @@ def _environ_of(pid: int) -> dict[str, str]:
 
 
 def kill_rank(out: Path, task: str, rank: int) -> int:
-    """Kill one rank of a run's only task, as a bystander would, once it has told of some slices; its pid."""
+    """Kill one rank of a run's only task, as a bystander would, once it has closed some slices; its pid."""
     events = out / "logs" / f"{task}.a1.events.{rank}.jsonl"
     wait_for(lambda: events.exists() and len(events.read_text().splitlines()) > 3, 90)
     (mark,) = _marks(out)

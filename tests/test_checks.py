@@ -1,4 +1,4 @@
-"""What was really computed and learnt: checked in the worker, told in the result, a failure where it is not so."""
+"""What was really computed and learnt: checked in the worker, recorded in the result, a failure if it is not so."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ def test_rerun_is_the_same_task_in_the_same_environment(finished: Path) -> None:
     done = benchsuite("rerun", str(path), "-o", "-", cwd=finished, env=environ(MKL_NUM_THREADS="9"))
     assert done.returncode == 0, done.stderr
     again = json.loads((finished / "seen.json").read_text())
-    told = [k for k in seen if k not in ("pid", "environ")]
-    assert {k: again[k] for k in told} == {k: seen[k] for k in told}
+    reported = [k for k in seen if k not in ("pid", "environ")]
+    assert {k: again[k] for k in reported} == {k: seen[k] for k in reported}
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MINE", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         assert again["environ"].get(name) == seen["environ"].get(name), name
     result = json.loads(done.stdout)
@@ -191,7 +191,7 @@ def test_the_worker_is_this_benchsuite_whatever_lies_in_the_current_folder(tmp_p
         assert done.returncode == 0, done.stderr
 
 
-def test_an_entry_finds_its_neighbours_and_is_never_told_to_install_them(tmp_path: Path) -> None:
+def test_an_entry_finds_its_neighbours_and_is_never_asked_to_install_them(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("ITEMS = 4\n")
     (tmp_path / "mine.py").write_text(
         "import itertools\nimport time\nfrom dataclasses import dataclass\nimport beside\n"
@@ -296,7 +296,7 @@ def test_what_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
         ["report", "--compare", str(private / "a.json")],
         ["jobs", "x" * 300],
     ]
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, PROGRAMS / "as_nobody.py"],
         input="\n".join(map(json.dumps, asked)),
         cwd="/",
@@ -305,7 +305,7 @@ def test_what_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
         encoding="utf-8",
         check=True,
     )
-    answers = told.stdout.splitlines()
+    answers = reported.stdout.splitlines()
     assert len(answers) == len(asked)
     for arguments, answer in zip(asked, answers, strict=True):
         one_line_error(subprocess.CompletedProcess(arguments, *json.loads(answer)))

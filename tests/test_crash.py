@@ -158,8 +158,8 @@ def test_stop_never_signals_a_process_that_is_not_the_runs(tmp_path: Path) -> No
     bystander = subprocess.Popen(["sleep", "60"])
     try:
         with lock.locked(tmp_path):
-            told = json.loads((tmp_path / LOCK).read_text())
-            (tmp_path / LOCK).write_text(json.dumps({**told, "pid": bystander.pid, "ticks": 1}))
+            reported = json.loads((tmp_path / LOCK).read_text())
+            (tmp_path / LOCK).write_text(json.dumps({**reported, "pid": bystander.pid, "ticks": 1}))
             one_line_error(benchsuite("stop", str(tmp_path), cwd=tmp_path), str(bystander.pid), "stop it there")
         assert bystander.poll() is None
     finally:

@@ -112,7 +112,7 @@ def test_a_part_that_went_bad_is_fetched_anew_once(files: Files, tmp_path: Path)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
 
 
-def test_sizes_that_do_not_agree_are_told(files: Files, tmp_path: Path) -> None:
+def test_sizes_that_do_not_agree_are_reported(files: Files, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the server has 1,048,576 bytes, not 7"):
         get(source(files, size_bytes=7), tmp_path)
     files.length = len(CONTENT) + 5
@@ -161,7 +161,9 @@ def test_a_kept_file_that_was_cut_is_fetched_again(files: Files, tmp_path: Path)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
 
 
-def test_a_disk_without_room_is_told_beforehand(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room_is_reported_beforehand(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(fetch.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(DataError, match=r"1\.0 MiB are needed and 1,000 bytes are free"):

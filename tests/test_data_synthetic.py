@@ -69,16 +69,16 @@ def test_what_a_killed_call_finished_is_not_made_again(tmp_path: Path, one: dict
     make(writer, settings, tmp_path, 1)
     kept = site.tree / "MNIST/raw/train-images-idx3-ubyte.part-00002000"
     before = kept.stat().st_mtime_ns
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     (site.tree / "MNIST/raw/train-labels-idx1-ubyte.part-00000000").write_bytes(b"half")
     kept_at: list[int] = []
 
     def report(done: int, total: int) -> None:
-        told.append((done, total))
+        reported.append((done, total))
         kept_at.append(kept.stat().st_mtime_ns)
 
     after = generate(writer, settings, site, 1, report)
-    assert told[0] == (1, 4)
+    assert reported[0] == (1, 4)
     assert set(kept_at) == {before}
     assert manifest.to_text(after) == (one["mnist"].parent / "units" / "joined").read_bytes()
 

@@ -39,18 +39,18 @@ def test_what_was_read_is_in_the_result_and_in_the_report(tmp_path: Path, root: 
     assert found["b"].data is not None
     assert found["b"].data.version is None
     report = in_process("report", "out", cwd=tmp_path).stdout
-    told = " ".join(report.split())
-    assert "time_series 1 (synthetic small, page cache " in told
-    assert "generated in memory" in told
+    reported = " ".join(report.split())
+    assert "time_series 1 (synthetic small, page cache " in reported
+    assert "generated in memory" in reported
 
 
-def test_a_missing_data_set_is_told_at_once_and_fails_its_job_alone(tmp_path: Path) -> None:
+def test_a_missing_data_set_is_reported_at_once_and_fails_its_job_alone(tmp_path: Path) -> None:
     (tmp_path / "my data").mkdir()
     write_profile(tmp_path / "p.json", a=READS, b={})
     done = benchsuite("jobs", "p.json", "-d", "my data", "-o", "out", cwd=tmp_path)
     assert done.returncode == 1
     bring = f"benchsuite prepare time_series -d '{tmp_path / 'my data'}'"
-    # What another test's killed run left may be told before.
+    # What another test's killed run left may be reported before.
     first = next(line for line in done.stderr.splitlines() if not line.startswith("benchsuite-"))
     assert first.startswith("a will fail: data set 'time_series' is missing: nothing at ")
     assert bring in first
@@ -136,7 +136,7 @@ def test_what_is_not_yet_on_the_disk_is_let_go_of_too(tmp_path: Path) -> None:
     assert cache.held([clean, dirty]) == 0
 
 
-def test_how_much_is_cached_is_not_told_of_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_much_is_cached_is_not_reported_of_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel would call all of it present."""
     file = tmp_path / "x"
     file.write_bytes(b"x" * 5000)

@@ -169,8 +169,8 @@ def test_groups_train_over_nccl_and_two_at_once_do_not_meet(tmp_path: Path) -> N
     for name in ("one", "two"):
         (tmp_path / f"{name}.json").write_text(json.dumps({"g": {**GROUP, "min_time_s": 5.0}}))
     running = [begin(name, tmp_path) for name in ("one", "two")]
-    told = [process.communicate(timeout=200)[1] for process in running]
-    assert [process.returncode for process in running] == [0, 0], told
+    reported = [process.communicate(timeout=200)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0], reported
     ports = set()
     for name in ("one", "two"):
         result = read_results(tmp_path / name)["g"]

@@ -41,7 +41,7 @@ GROUP = {"placement": "cpu", "parallel": {"dp": 2}, "min_time_s": 2.0, "max_time
 
 
 def ranks_of(program: str, count: int, *arguments: str) -> str:
-    """Run a program as so many ranks; what rank 0 printed."""
+    """Run a program as `count` ranks; the output of rank 0."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -53,9 +53,9 @@ def ranks_of(program: str, count: int, *arguments: str) -> str:
         )
         for rank in range(count)
     ]
-    told = [process.communicate(timeout=240) for process in running]
-    assert [process.returncode for process in running] == [0] * count, "\n".join(err for _, err in told)
-    return told[0][0]
+    reported = [process.communicate(timeout=240) for process in running]
+    assert [process.returncode for process in running] == [0] * count, "\n".join(err for _, err in reported)
+    return reported[0][0]
 
 
 def with_pulse(tmp_path: Path, count: int) -> str:
@@ -66,24 +66,24 @@ def with_pulse(tmp_path: Path, count: int) -> str:
 
 def test_every_supervised_model_learns_from_the_mean_of_two_ranks_gradients(tmp_path: Path) -> None:
     """Batch norm, dropout and noise are each rank's own, and played as such."""
-    told = json.loads(ranks_of("averaging.py", 2, with_pulse(tmp_path, 2), *SUPERVISED))
-    assert set(told["apart"]) == set(SUPERVISED)
-    assert {name: far for name, far in told["apart"].items() if far > 2e-5} == {}
-    assert told["beats"][0] == told["beats"][1] > 2 * len(SUPERVISED)
+    reported = json.loads(ranks_of("averaging.py", 2, with_pulse(tmp_path, 2), *SUPERVISED))
+    assert set(reported["apart"]) == set(SUPERVISED)
+    assert {name: far for name, far in reported["apart"].items() if far > 2e-5} == {}
+    assert reported["beats"][0] == reported["beats"][1] > 2 * len(SUPERVISED)
 
 
 def test_four_ranks_learn_alike(tmp_path: Path) -> None:
     names = ["polynome", "vae", "dcgan", "wlm"]
-    told = json.loads(ranks_of("averaging.py", 4, with_pulse(tmp_path, 4), *names))
-    assert {name: far for name, far in told["apart"].items() if far > 2e-5} == {}
+    reported = json.loads(ranks_of("averaging.py", 4, with_pulse(tmp_path, 4), *names))
+    assert {name: far for name, far in reported["apart"].items() if far > 2e-5} == {}
 
 
 def test_accumulated_and_compiled_gradients_are_averaged_alike(tmp_path: Path) -> None:
     """Models without noise of their own; the loss is compiled whole, inside the wrapper that averages."""
     words = ["polynome", "subpixel", "recommendation", '{"accumulate": 2, "compile": "aot_eager"}']
-    told = json.loads(ranks_of("averaging.py", 2, with_pulse(tmp_path, 2), *words))
-    assert {name: far for name, far in told["apart"].items() if far > 2e-5} == {}
-    assert told["breaks"] == 0
+    reported = json.loads(ranks_of("averaging.py", 2, with_pulse(tmp_path, 2), *words))
+    assert {name: far for name, far in reported["apart"].items() if far > 2e-5} == {}
+    assert reported["breaks"] == 0
 
 
 @pytest.mark.parametrize("model", [polynome, subpixel, recommendation])
@@ -292,8 +292,8 @@ def test_two_groups_at_once_do_not_meet(tmp_path: Path) -> None:
             )
             for name in ("one", "two")
         ]
-        told = [process.communicate(timeout=120)[1] for process in running]
-        assert [process.returncode for process in running] == [0, 0], told
+        reported = [process.communicate(timeout=120)[1] for process in running]
+        assert [process.returncode for process in running] == [0, 0], reported
         groups = [read_results(tmp_path / name)["g"].group for name in ("one", "two")]
         assert len({group.port for group in groups if group}) == 2
 

@@ -167,7 +167,7 @@ def test_no_room_has_a_name_that_says_nothing(module: str) -> None:
 
 
 @pytest.mark.parametrize("package", sorted({path.parent for path in MODULES.values()}), ids=lambda path: path.name)
-def test_rooms_of_one_package_are_told_apart(package: Path) -> None:
+def test_rooms_of_one_package_have_distinct_names(package: Path) -> None:
     pairs = set(combinations(rooms_of(package), 2))
     assert not [pair for pair in pairs if a_letter_apart(*pair) or differ_by_an_ending(*pair)]
 

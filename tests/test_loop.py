@@ -136,7 +136,7 @@ def test_the_first_slice_finds_its_pace_after_one_step_that_is_much_slower() -> 
 
 @pytest.mark.parametrize(("before", "after", "longest_ms"), [(4, 2, 600), (2, 4, 1030)])
 def test_the_prediction_follows_a_change_of_pace(before: int, after: int, longest_ms: int) -> None:
-    """Twice as slow with all steps already queued: one long slice, told truly; twice as fast: one sync more."""
+    """Twice as slow with all steps queued: one long slice with its true length; twice as fast: one sync more."""
 
     def change(machine: Machine) -> None:
         machine.device_ns = (before if machine.now < 9 * S else after) * MS

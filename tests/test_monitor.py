@@ -42,7 +42,7 @@ def samples(monitor: Monitor, index: int) -> list[DeviceSample]:
     return monitor.device_series(f"GPU-{index}{index}", *ALWAYS)
 
 
-def told(monitor: Monitor, gpu: Gpu) -> Any:
+def reported(monitor: Monitor, gpu: Gpu) -> Any:
     series = monitor.device_series(gpu.uuid, *ALWAYS)
     return summarise(gpu, series, monitor.device_reasons(gpu.uuid), monitor.own_pids())
 
@@ -63,7 +63,7 @@ def test_a_visible_index_is_watched_at_its_physical_card(
     with Monitor(usable, every_s=0.01) as monitor:
         until(lambda: all(len(monitor.device_series(gpu.uuid, *ALWAYS)) > 1 for gpu in usable))
     for gpu, (logical, physical, used_mib) in zip(usable, expected, strict=True):
-        found = told(monitor, gpu)
+        found = reported(monitor, gpu)
         assert (found.visible_index, found.uuid) == (logical, f"GPU-{physical}{physical}")
         assert found.pci == f"00000000:0{physical + 1}:00.0"
         memory = found.spreads["memory_used_bytes"]
@@ -88,7 +88,7 @@ def test_unsupported_readings_are_null_with_their_reasons_and_the_rest_is_kept(f
     with Monitor([gpu], every_s=0.01) as monitor:
         until(lambda: len(samples(monitor, 0)) > 2)
     assert monitor.notes == []
-    found = told(monitor, gpu)
+    found = reported(monitor, gpu)
     assert found.spreads["memory_used_bytes"].max == 100 * MIB
     for name in ("gpu_percent", "memory_busy_percent"):
         assert found.spreads[name] is None
@@ -108,7 +108,7 @@ def test_no_nvml_is_one_note_and_no_samples(fake: Any) -> None:
         time.sleep(0.05)
     assert monitor.notes == ["NVML: driver not loaded"]
     assert monitor.device_series(gpus[0].uuid, *ALWAYS) == []
-    found = told(monitor, gpus[0])
+    found = reported(monitor, gpus[0])
     assert found.samples == 0
     assert set(found.reasons.values()) == {"NVML: driver not loaded"}
 
@@ -220,7 +220,7 @@ def test_a_hanging_card_holds_up_neither_the_others_nor_the_end(fake: Any, monke
     assert samples(monitor, 0) == []
     (note,) = monitor.notes
     assert note.startswith("GPU 0 (GPU-00) stopped answering at ")
-    assert note.removeprefix("GPU 0 (GPU-00) ") == told(monitor, nvml.gpus()[0][0]).reasons["power_w"]
+    assert note.removeprefix("GPU 0 (GPU-00) ") == reported(monitor, nvml.gpus()[0][0]).reasons["power_w"]
 
 
 def test_a_card_that_answers_again_is_watched_on(fake: Any) -> None:

@@ -202,8 +202,8 @@ def test_dry_run_prints_lines_that_a_shell_runs_identically(tmp_path: Path) -> N
     again = subprocess.run(["sh", "-c", line], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     seen_again = json.loads((tmp_path / "seen one.json").read_text(encoding="utf-8"))
-    told = [k for k in seen if k not in ("pid", "environ")]
-    assert {k: seen_again[k] for k in told} == {k: seen[k] for k in told}
+    reported = [k for k in seen if k not in ("pid", "environ")]
+    assert {k: seen_again[k] for k in reported} == {k: seen[k] for k in reported}
     ignored = {"BENCHSUITE_TREE", "_", "PWD", "OLDPWD", "SHLVL"}
     assert {k: v for k, v in seen_again["environ"].items() if k not in ignored} == {
         k: v for k, v in seen["environ"].items() if k not in ignored

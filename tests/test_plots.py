@@ -116,7 +116,7 @@ def test_throughput_has_a_panel_a_job_and_a_line_a_task_whose_window_is_shaded(t
     assert len(only.lines) == 1
 
 
-def test_a_burst_leaves_room_for_what_is_usual_and_is_told(tmp_path: Path) -> None:
+def test_a_burst_leaves_room_for_what_is_usual_and_is_reported(tmp_path: Path) -> None:
     keep_run(tmp_path, [make_result(rates=[100.0] * 28 + [85_000.0, 200.0]), make_result(gpu=1, rates=[90.0] * 30)])
     (axes,) = axes_of("throughput", tmp_path)
     assert axes.get_ylim() == (0, pytest.approx(250 * 1.05))

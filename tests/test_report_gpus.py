@@ -39,7 +39,7 @@ def of(folder: Path, results: Sequence[Result], gpus: int = 8) -> GpuComparison:
     return compare_gpus(summarise(load(folder / "run")))
 
 
-def told(found: GpuComparison) -> str:
+def reported(found: GpuComparison) -> str:
     return "\n".join(line.text for line in findings(found))
 
 
@@ -144,7 +144,7 @@ def test_a_slow_gpu_is_named_with_its_cause(tmp_path: Path, results: list[Result
     assert len(outlier.causes) == len(causes)
     for cause, said in zip(causes, outlier.causes, strict=True):
         assert cause in said
-    assert "GPU 3 (0003) on hostA is slower: vae -" in told(found)
+    assert "GPU 3 (0003) on hostA is slower: vae -" in reported(found)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_fast_gpu_is_named_without_a_cause(tmp_path: Path) -> None:
     found = of(tmp_path, eight(factor=1.08))
     (outlier,) = found.outliers
     assert (outlier.gpu.index, outlier.causes) == (SLOW, ())
-    assert "is faster: vae +" in told(found)
+    assert "is faster: vae +" in reported(found)
 
 
 def test_jobs_together_find_what_none_finds_alone(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_difference_of_no_account_is_no_outlier(tmp_path: Path) -> None:
     ]
     found = of(tmp_path, results)
     assert found.outliers == ()
-    assert "No GPU is an outlier: in 8 tests" in told(found)
+    assert "No GPU is an outlier: in 8 tests" in reported(found)
 
 
 def test_the_healthy_two_of_three_are_not_blamed(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_the_healthy_two_of_three_are_not_blamed(tmp_path: Path) -> None:
 def test_too_few_to_test(tmp_path: Path, gpus: int, repeats: int, why: str) -> None:
     found = of(tmp_path, eight(gpus=gpus, repeats=repeats), gpus)
     assert (found.tests, found.outliers, found.untested) == (0, (), {"vae": why})
-    assert told(found) == f"Not tested: vae ({why})."
+    assert reported(found) == f"Not tested: vae ({why})."
 
 
 def test_too_few_that_have_all_repeats(tmp_path: Path) -> None:

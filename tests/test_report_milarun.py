@@ -354,13 +354,13 @@ def test_beside_a_run_of_benchsuites_they_do_not_count(tmp_path: Path) -> None:
     assert [bad.file for bad in summary.bad_files] == ["0.json"]
 
 
-def test_results_without_any_that_counts_are_told(tmp_path: Path, call: Call) -> None:
+def test_results_without_any_that_counts_are_reported(tmp_path: Path, call: Call) -> None:
     keep(tmp_path, result(None))
     code, out, _ = call("report", tmp_path)
     assert (code, "without a job_id" in out) == (1, True)
 
 
-# --- summaries and weights, told by their shape -----------------------------------------------------------------------
+# --- summaries and weights, known by their shape ---------------------------------------------------------------------
 
 
 def figures(mean: float, n: int = 4, **fields: float) -> dict[str, float]:
@@ -381,7 +381,7 @@ def write(tmp_path: Path, content: Any, name: str = "any.name") -> Path:
     return tmp_path / name
 
 
-def test_a_summary_is_told_by_its_shape(tmp_path: Path) -> None:
+def test_a_summary_is_known_by_its_shape(tmp_path: Path) -> None:
     summary = summary_of(write(tmp_path, GROUPS))
     a, b = summary.jobs
     assert (summary.profile, summary.gpus_used, summary.planned) == (ProfileRef(name="suite"), 2, False)
@@ -391,7 +391,7 @@ def test_a_summary_is_told_by_its_shape(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (
             {"s.a": group(n="4")},
@@ -408,8 +408,8 @@ def test_a_summary_is_told_by_its_shape(tmp_path: Path) -> None:
         ([], "not a summary of benchsuite"),
     ],
 )
-def test_a_file_that_is_no_summary_is_refused(tmp_path: Path, content: Any, told: str) -> None:
-    with pytest.raises(ResultError, match=rf"^{re.escape(str(tmp_path))}/any\.name: ?.*{told}"):
+def test_a_file_that_is_no_summary_is_refused(tmp_path: Path, content: Any, reported: str) -> None:
+    with pytest.raises(ResultError, match=rf"^{re.escape(str(tmp_path))}/any\.name: ?.*{reported}"):
         summary_of(write(tmp_path, content))
 
 
@@ -566,19 +566,19 @@ def test_a_measured_baseline_is_a_whole_official_run_and_compares(
     assert [job.name for job in base.jobs if job.devices == "progression"] == [f"scaling.{n + 1}" for n in range(gpus)]
     assert all(job.n % len(job.repeats) == 0 and job.perf is not None and not job.fail for job in base.jobs)
     code, out, _ = call("report", ROOT / f"baselines/{name}.json", "--compare", "v100")
-    told = (f"over {common} common jobs" in out, f"Machine        vm: {gpus} x NVIDIA H200" in out)
-    assert (code, told, "PROVISIONAL" in out) == (0, (True, True), not scored)
+    reported = (f"over {common} common jobs" in out, f"Machine        vm: {gpus} x NVIDIA H200" in out)
+    assert (code, reported, "PROVISIONAL" in out) == (0, (True, True), not scored)
     code, out, _ = call("report", ROOT / f"baselines/{name}.json", "--compare", name)
     assert (code, "SAME (identical)" in out) == (0, True)
 
 
 def test_the_readme_shows_the_baselines_own_report(call: Call) -> None:
     _, out, _ = call("report", ROOT / "baselines/h200x2.json")
-    told = {line.strip() for line in out.splitlines()}
+    reported = {line.strip() for line in out.splitlines()}
     shown = (ROOT / "README.md").read_text("utf-8").partition("## What a report shows")[2].split("```")[1]
     lines = [line.strip() for line in shown.splitlines() if line.strip()]
     assert len(lines) > 10
-    assert [line for line in lines if line not in told] == []
+    assert [line for line in lines if line not in reported] == []
 
 
 # --- the penalty ------------------------------------------------------------------------------------------------------
@@ -604,7 +604,7 @@ def test_the_machine_score_pays_for_no_std_either(tmp_path: Path) -> None:
     assert (off.value, off.machine) == (pytest.approx(110), pytest.approx(110))
 
 
-def test_the_penalty_is_on_unless_told(call: Call, tmp_path: Path) -> None:
+def test_the_penalty_is_on_unless_asked(call: Call, tmp_path: Path) -> None:
     keep_run(tmp_path / "run", [make_result(rates=[100 + 20 * gpu] * 30, gpu=gpu) for gpu in range(2)])
     default, on, off = (
         call("report", tmp_path / "run", "--compare", tmp_path / "run", *more)[1]

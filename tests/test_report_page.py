@@ -207,7 +207,7 @@ def test_jobs_of_one_task_each_share_a_row() -> None:
     assert [group.name for group in charts.timelines([*rows, rows[0]]).groups] == ["a, image/s", "b, image/s"]
 
 
-def test_a_burst_is_told_beside_its_jobs_name() -> None:
+def test_a_burst_is_reported_beside_its_jobs_name() -> None:
     results = [make_result(job, [100] * 29 + [last]) for job, last in (("a", 5e4), ("a", 5e3), ("b", 200))]
     rows = [Row(r.task, "ok", None, r, None, task_window(r)) for r in results]
     names = [group.name for group in charts.timelines(rows).groups]

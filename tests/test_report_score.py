@@ -190,7 +190,7 @@ def test_a_weight_beyond_any_number_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "reported"),
     [
         ('"8"', "must be a number, found '8'"),
         ("true", "must be a number, found True"),
@@ -203,10 +203,10 @@ def test_a_weight_beyond_any_number_is_refused(tmp_path: Path) -> None:
         ('{"weight": "8"}', "must be a number"),
     ],
 )
-def test_a_wrong_weight_is_refused_with_file_and_key(tmp_path: Path, value: str, told: str) -> None:
+def test_a_wrong_weight_is_refused_with_file_and_key(tmp_path: Path, value: str, reported: str) -> None:
     with pytest.raises(ProfileError, match=r"w\.json: vae: ") as caught:
         read_weights(write(tmp_path, f'{{"vae": {value}}}'))
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def test_nan_is_refused(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def judge(rates: Sequence[float]) -> Steadiness:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(
-    ("rates", "settled_s", "change", "told"),
+    ("rates", "settled_s", "change", "reported"),
     [
         ([100] * 30, 0.0, None, ""),
         ([40] * 4 + [100] * 26, 2.0, 1.5, ""),
@@ -56,20 +56,20 @@ def judge(rates: Sequence[float]) -> Steadiness:
         ([110] * 6 + [100] * 24, 3.0, -0.09, ""),
         # A change of level, but of no account.
         ([99] * 15 + [100] * 15, 0.0, None, ""),
-        # One odd slice right behind a fall is no level from which a rise could be told.
+        # One odd slice right behind a fall is no level from which a rate could rise.
         ([110] * 23 + [88] + [100] * 6, 11.5, -0.1, "the rate fell by"),
         # A single odd slice is no level.
         ([100] * 15 + [92] + [100] * 14, 0.0, None, ""),
     ],
 )
 def test_the_last_change_of_level(
-    rates: list[float], settled_s: float, change: float | None, told: str, seed: int
+    rates: list[float], settled_s: float, change: float | None, reported: str, seed: int
 ) -> None:
     found = judge(noisy(rates, 0.005, seed))
     assert found.settled_s == settled_s
     assert found.change == (None if change is None else pytest.approx(change, abs=0.02))
-    assert found.steady is not bool(told)
-    assert told in "; ".join(found.why_not)
+    assert found.steady is not bool(reported)
+    assert reported in "; ".join(found.why_not)
 
 
 @pytest.mark.parametrize(("df", "sure"), [(3, 1.835), (4, 1.658), (8, 1.455), (16, 1.378)])
@@ -103,7 +103,7 @@ def test_drift_and_its_interval_hold_the_truth(per_10_s: float) -> None:
     assert 180 <= covered <= 199
 
 
-def test_a_drift_is_told_with_its_figures() -> None:
+def test_a_drift_is_reported_with_its_figures() -> None:
     found = judge(noisy([100 - 0.4 * i for i in range(30)], 0.002))
     assert found.drift is not None
     assert found.drift.value == pytest.approx(-0.086, abs=0.004)
@@ -132,7 +132,7 @@ def test_a_late_warm_up_is_nearly_always_found() -> None:
 
 
 @pytest.mark.parametrize("rates", [[], [100.0], [0.0] * 30])
-def test_what_cannot_be_told_is_not_told(rates: list[float]) -> None:
+def test_what_is_unknown_is_not_reported(rates: list[float]) -> None:
     found = steadiness(make_slices(rates), make_slices(rates))
     assert (found.drift, found.spread, found.change) == (None, None, None)
     assert not found.steady

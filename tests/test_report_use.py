@@ -211,7 +211,7 @@ def test_the_parts_add_up(tmp_path: Path) -> None:
         ({(0, 0): 0, (0, 1): 0}, None),
     ],
 )
-def test_parts_that_cannot_be_told(
+def test_parts_that_are_unknown(
     tmp_path: Path, table: dict[tuple[int, int], float | None], parts: StdParts | None
 ) -> None:
     assert perfs(tmp_path, table).std_parts == parts

@@ -248,7 +248,7 @@ def test_a_published_baseline_gives_the_ratio_alone() -> None:
     assert (found.verdict.word, found.verdict.reason) == (None, reason)
 
 
-def test_another_workload_is_refused_unless_told(tmp_path: Path) -> None:
+def test_another_workload_is_refused_unless_asked(tmp_path: Path) -> None:
     here = run_in(
         tmp_path / "here", results({"a": 1.0, "b": 1.5}, params={"batch_size": 64}, training=Training(precision="bf16"))
     )

@@ -46,13 +46,13 @@ def test_perf_is_no_mean_of_rates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rates", "state", "told"),
+    ("rates", "state", "reported"),
     [([5, 50], "insufficient", "2 slices, 1.0 s"), ([50], "insufficient", "1 slice, 0.5 s"), ([], "empty", "no slice")],
 )
-def test_too_few_slices_are_a_state_with_a_reason(rates: list[float], state: str, told: str) -> None:
+def test_too_few_slices_are_a_state_with_a_reason(rates: list[float], state: str, reported: str) -> None:
     window = window_of(make_slices(rates))
     assert (window.state, window.perf, window.steady) == (state, None, False)
-    assert told in (window.reason or "")
+    assert reported in (window.reason or "")
     assert window.dropped == len(rates)
 
 

@@ -342,7 +342,7 @@ def test_gradients_that_no_scale_makes_fit_end_the_warm_up() -> None:
         warm_up(step, itertools.repeat(ONES), Cpu())
 
 
-def test_a_loss_that_has_run_away_is_told_from_a_scale_that_does_not_fit() -> None:
+def test_a_loss_that_has_run_away_is_distinct_from_a_scale_that_does_not_fit() -> None:
     step = in_half(lambda output: (output.float().sum() * 1e30).square())
     with pytest.raises(ModelError, match="the loss is not finite: inf"):
         warm_up(step, itertools.repeat(ONES), Cpu())

@@ -57,7 +57,7 @@ def test_energy_is_the_counters_difference_over_its_own_span() -> None:
     ("readings", "reason"),
     [([7.0], "one sample"), ([9.0, 9.5, 1.0, 12.0], "was reset"), ([], "no sample"), ([None, None], "not supported")],
 )
-def test_energy_that_cannot_be_told_has_its_reason(readings: list[float | None], reason: str) -> None:
+def test_energy_that_is_unknown_has_its_reason(readings: list[float | None], reason: str) -> None:
     given = series(*((float(at), {"energy_j": joules}) for at, joules in enumerate(readings)))
     found = summarise(make_gpu(), given, {"energy_j": "not supported"}, ())
     assert (found.energy_j, found.energy_span_s) == (None, None)

@@ -451,7 +451,7 @@ def swept_of(*names: str) -> list[str]:
     return [line for line in Fencing.choose("none", require=False, largest=1).swept if line.startswith(names)]
 
 
-def test_what_a_killed_run_left_is_found_ended_and_told(ground: Cgroup) -> None:
+def test_what_a_killed_run_left_is_found_ended_and_reported(ground: Cgroup) -> None:
     cpu = str(min(os.sched_getaffinity(0)))
     words = [sys.executable, "-c", LEFT_BEHIND, places(ground.places), cpu]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:

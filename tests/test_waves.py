@@ -123,12 +123,12 @@ def test_one_stuck_in_the_kernel_is_given_up(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_was_measured_is_known_however_long_it_holds() -> None:
-    told = ProcessEvents()
+    reported = ProcessEvents()
     held = Slice(start_s=1.0, end_s=1.5, steps=1, items=1, phase="hold")
     first = msgspec.structs.replace(held, phase="measure")
-    told.take([SliceClosed(n=0, origin_s=0.0, slice=first, loss=None, last=True)])
-    told.take(SliceClosed(n=n, origin_s=0.0, slice=held, loss=None, last=False) for n in range(1, 1000))
-    assert told.measured
+    reported.take([SliceClosed(n=0, origin_s=0.0, slice=first, loss=None, last=True)])
+    reported.take(SliceClosed(n=n, origin_s=0.0, slice=held, loss=None, last=False) for n in range(1, 1000))
+    assert reported.measured
 
 
 def test_a_task_alone_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_a_result_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (None, "exited", "failed", "silent"),
     ],
 )
-def test_a_worker_that_told_nothing_is_never_ok(exit_code: int | None, ended: Any, status: str, kind: str) -> None:
+def test_a_worker_without_events_is_never_ok(exit_code: int | None, ended: Any, status: str, kind: str) -> None:
     found, error = classify(TaskEvents(), Exit(exit_code, ended, 1.0), 5.0, "last words")
     assert (found, error.kind if error else None) == (status, kind)
 

@@ -25,7 +25,7 @@ Pair = tuple[str, str]
 
 
 class Conversion(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How text becomes units: one vocabulary for both languages, pairs of up to so many words, pairs kept apart."""
+    """How text becomes units, with one vocabulary for both languages."""
 
     source: str
     target: str

@@ -104,7 +104,7 @@ def look(root: Path, data: DataSet, *, every_byte: Callable[[int], None] | None 
     kind = look_at(place)
     if kind is None and not place.is_symlink():
         if (work(root, data.name) / "request.json").exists():
-            return standing("incomplete", f"{place} is not finished: what there is can be gone on with")
+            return standing("incomplete", f"{place} is not finished: what is there can be completed")
         return standing("missing", f"nothing at {place}")
     if kind != "folder":
         return standing("damaged", f"{place} is not a folder that can be read", ours=False)

@@ -1,4 +1,4 @@
-"""Command lines of benchsuite, one a line of stdin as JSON, each by a user of no rights; told are status and output."""
+"""Command lines of benchsuite, one a line of stdin as JSON, each by a user without rights; prints status and output."""
 
 from __future__ import annotations
 
