@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import benchsuite, one_line_error, write_profile
 
-from benchsuite import files
+from benchsuite import files, manifest
 from benchsuite.describe import work
 from benchsuite.describe.tasks import Plan
 from benchsuite.records import Result, Run
+from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.read.summary_file import read_summary
+from benchsuite.report.stats.summarise import summarise
+from benchsuite.report.verify.check import RECORDS, check
+from benchsuite.rundir import RunDir
 from benchsuite.schema import SCHEMA, from_json
 
 JOB = {
@@ -121,3 +127,57 @@ def test_a_damaged_file_of_schema_1_is_refused_in_words(lacking: str) -> None:
 def test_a_summary_that_is_no_mapping_inside_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a valid file of schema 1"):
         from_json(of_schema_1({"schema": 1, "kind": "summary", "jobs": ["x"]}), Summary)
+
+
+# --- a whole run of an older benchsuite -------------------------------------------------------------------------------
+
+NEW_OF_A_TASK = ("cell", "row", "axes", "per", "wave")
+
+
+def older_task(task: dict[str, Any]) -> dict[str, Any]:
+    job = {name: value for name, value in task["job"].items() if name not in ("training", "matrix")}
+    training = {name: task["job"]["training"][name] for name in ("precision", "compile", "channels_last", "parallel")}
+    kept = {name: value for name, value in task.items() if name not in NEW_OF_A_TASK}
+    return {**kept, "cell": None, "job": {**job, **training}}
+
+
+def older_result(result: dict[str, Any]) -> dict[str, Any]:
+    clock = result["timeline"].pop("clock")
+    for stream in result["measurement"]["streams"]:
+        del stream["clock"]
+    identity = {name: value for name, value in result["identity"].items() if name not in ("row", "axes")}
+    del clock["host"]
+    changed = {"task": older_task(result["task"]), "identity": {**identity, "cell": None}, "anchor": clock}
+    return {**result, **changed, "schema": 1}
+
+
+def make_older(run: Path) -> None:
+    """Rewrite a run folder as schema 1 had it."""
+    plan, about = (json.loads((run / name).read_text()) for name in ("plan.json", "run.json"))
+    tasks = [older_task(task) for wave in plan["waves"] for task in wave["tasks"]]
+    jobs = list({task["job"]["name"]: task["job"] for task in tasks}.values())
+    ordered = [{**job, "params": dict(sorted(job["params"].items()))} for job in jobs]
+    about["profile"]["sha256"] = hashlib.sha256(json.dumps(ordered, separators=(",", ":")).encode()).hexdigest()
+    (about["machine"],) = about.pop("machines")
+    about["command"] = about["command"][: about["command"].index("--")]
+    (run / "plan.json").write_text(json.dumps({"schema": 1, "kind": "plan", "tasks": tasks}))
+    (run / "run.json").write_text(json.dumps({**about, "schema": 1}))
+    for file in run.glob("p.*.json"):
+        file.write_text(json.dumps(older_result(json.loads(file.read_text()))))
+    manifest.seal(run)
+
+
+def test_a_run_of_schema_1_is_reported_verified_and_resumed_as_it_was_measured(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", one={}, two={})
+    arguments = ("jobs", "p.json", "-o", "out", "--name", "one")
+    assert benchsuite(*arguments, "--", "--no-prefetch", cwd=tmp_path).returncode == 0
+    make_older(tmp_path / "out")
+    records = {finding.about: finding.state for finding in check(tmp_path / "out")[RECORDS]}
+    assert set(records.values()) == {"ok"}, records
+    (job,) = summarise(load(tmp_path / "out")).jobs
+    assert (job.name, job.settings["prefetch"]) == ("one", False)
+    refused = benchsuite(*arguments, "--resume", "--repeat", "2", cwd=tmp_path)
+    one_line_error(refused, "prefetch False -> True", "add '-- --no-prefetch'")
+    resumed = benchsuite(*arguments, "--resume", "--repeat", "2", "--", "--no-prefetch", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert [task.repeat for task in RunDir(tmp_path / "out").plan().tasks] == [0, 1]

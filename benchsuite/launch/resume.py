@@ -89,7 +89,11 @@ def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan
     """
     changed = changes(_jobs(before), _jobs(now))
     if changed:
-        raise ProfileError(f"{at}: the run was started with another profile or other changes: {'; '.join(changed)}")
+        older = all(": prefetch False -> True" in change for change in changed)
+        remedy = "; an older benchsuite started it, so add '-- --no-prefetch'" if older else ""
+        raise ProfileError(
+            f"{at}: the run was started with another profile or other changes: {'; '.join(changed)}{remedy}"
+        )
     if (run.machine.host, run.machine.cpu) != (machine.host, machine.cpu):
         there = f"{run.machine.host} ({run.machine.cpu})"
         raise UsageError(
