@@ -64,8 +64,21 @@ def test_the_loss_of_one_batch_falls(name: str) -> None:
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
 
 
+def has_bf16_lstm() -> bool:
+    """Whether oneDNN has an LSTM in bf16 for this CPU; it has none for one without AVX-512."""
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.nn.LSTM(8, 8)(torch.zeros(1, 1, 8))
+    except RuntimeError as error:
+        assert "could not create a primitive descriptor" in str(error)
+        return False
+    return True
+
+
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_bf16_stays_near_full_precision(name: str) -> None:
+    if name in ("translator", "wlm-lstm", "wlm-tied") and not has_bf16_lstm():
+        pytest.skip("oneDNN has no bf16 LSTM for this CPU")
     losses = []
     for precision in ("fp32", "bf16"):
         workload = build(name, **({} if name == "recommendation" else {"dropout": 0.0}))
