@@ -50,6 +50,18 @@ def test_what_is_found_fits_and_a_sixteenth_more_does_not(most: int, start: int)
         assert found.found % 8 == 0, "kernels are made for multiples of 8"
 
 
+@pytest.mark.parametrize(("most", "start"), [(500, 64), (130, 64), (128, 3000)])
+def test_no_batch_smaller_than_its_micro_batches_is_tried(most: int, start: int) -> None:
+    found = search(bounded(most), start, least=128)
+    assert found.found <= most < found.found + found.found // 16 + 2
+    assert min(probe.batch_size for probe in found.probes) >= 128
+
+
+def test_where_the_smallest_batch_does_not_fit_its_size_is_named() -> None:
+    with pytest.raises(SearchError, match="not even batch_size 128 fits: no more memory"):
+        search(bounded(100), 64, least=128)
+
+
 def gpu(most: int, bytes_of: Callable[[int], int]) -> Callable[[int], Tried]:
     def attempt(size: int) -> Tried:
         fits = size <= most

@@ -331,3 +331,21 @@ def test_a_rerun_of_a_group_is_a_group(tmp_path: Path) -> None:
     done = benchsuite("rerun", str(file), "-o", "again.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "again.json").read_text())["group"]["ranks"] == 2
+
+
+def test_a_group_that_was_killed_while_it_was_started_is_resumed(tmp_path: Path) -> None:
+    """The FIFO of the killed attempt lies there already; the resumed run takes its place and leaves none behind."""
+    job = {"model": "polynome", "placement": "cpu", "parallel": {"dp": 2}, "min_time_s": 0.7, "timeout_s": 90}
+    (tmp_path / "p.json").write_text(json.dumps({"g": job}))
+    script = (
+        "import os, signal, sys; from benchsuite.launch import child; from benchsuite import cli\n"
+        "child.write_new = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "cli.main(['jobs', 'p.json', '-o', 'out'])"
+    )
+    killed = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environ(), check=False, timeout=90)
+    assert killed.returncode == -9
+    fifo = tmp_path / "out" / "logs" / "g.J0.a1.events.control"
+    assert fifo.is_fifo()
+    done = benchsuite("jobs", "p.json", "-o", "out", "--resume", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not fifo.exists()

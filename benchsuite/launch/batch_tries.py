@@ -65,7 +65,8 @@ def _earlier(rundir: RunDir, cell: str) -> BatchSearch | None:
 def _search(run: RunContext, wave: WaveContext, task: Task) -> BatchSearch:
     start = entries.declared(task.job.model, task.job.entry).parameters[entries.BATCH_SIZE].default
     room_bytes = min((gpu.memory_bytes or 0 for gpu in task.gpus), default=0) or None
-    found = search(Tries(run, wave, task).attempt, start, room_bytes)
+    # A batch is split into `accumulate` micro-batches of at least one sample.
+    found = search(Tries(run, wave, task).attempt, start, room_bytes, least=task.job.training.accumulate)
     run.say(f"{task.cell}: batch_size {found.found:,} is the largest that fits ({len(found.probes)} tries)")
     return found
 

@@ -52,7 +52,7 @@ def with_size(task: Task, size: int) -> Task:
     return msgspec.structs.replace(task, job=msgspec.structs.replace(task.job, params=params))
 
 
-def search(attempt: Callable[[int], Tried], start: int, room_bytes: int | None = None) -> BatchSearch:
+def search(attempt: Callable[[int], Tried], start: int, room_bytes: int | None = None, least: int = 1) -> BatchSearch:
     """Find the largest batch that fits, to within a sixteenth.
 
     Sizes double from `start` until a batch does not fit (or halve until one does), then the gap is halved. If
@@ -61,34 +61,35 @@ def search(attempt: Callable[[int], Tried], start: int, room_bytes: int | None =
     Args:
         attempt: tries one size.
         room_bytes: the memory of the device.
+        least: the smallest size that the job can train with; no smaller one is tried.
 
     Raises:
-        SearchError: not even a batch of one fits, or it failed for another reason.
+        SearchError: not even the smallest batch fits, or it failed for another reason.
     """
     probes: list[BatchProbe] = []
     low = high = 0
     limit = f"larger than {MOST:,} is not tried"
-    size = min(start, MOST)
+    size = min(max(start, least), MOST)
     while len(probes) < TRIES:
         tried = attempt(size)
         probes.append(tried.probe)
         failure = tried.failure
-        if failure and not low and (failure.kind != "model" or size == 1):
+        if failure and not low and (failure.kind != "model" or size == least):
             raise SearchError(failure)
         if tried.probe.fits:
             low = size
         else:
             high, limit = size, f"batch_size {size:,}: {tried.why}"
-        if not low and high == 1:
-            raise SearchError(Failure(kind="oom", message=f"not even batch_size 1 fits: {tried.why}"))
+        if not low and high == least:
+            raise SearchError(Failure(kind="oom", message=f"not even batch_size {least} fits: {tried.why}"))
         if low >= MOST:
             break
         if low and high and high - low <= max(1, low // WITHIN):
             break
-        size = _next(low, high, _guess(probes, room_bytes))
+        size = max(least, _next(low, high, _guess(probes, room_bytes)))
     else:
         limit += f"; ended after {TRIES} tries"
-    assert low  # `TRIES` halvings of a start that is at most `MOST` end at 1
+    assert low  # `TRIES` halvings of a start that is at most `MOST` end at `least`
     return BatchSearch(found=low, limit=limit, probes=tuple(probes))
 
 

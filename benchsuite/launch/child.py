@@ -172,9 +172,12 @@ def _open_fifo(path: Path) -> int:
         OutputError: the folder's file system has no FIFOs, or cannot be written.
     """
     try:
+        path.unlink(missing_ok=True)  # a run that was killed right here has left one
         os.mkfifo(path, 0o600)
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # to write alone would wait for the reader
     except OSError as error:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot make a FIFO: {reason(error)}") from None
 
 

@@ -16,6 +16,7 @@ import psutil
 from benchsuite.describe.changes import changes
 from benchsuite.describe.tasks import Job, Plan, Task
 from benchsuite.errors import OutputError, ProfileError, UsageError, reason
+from benchsuite.events import control_file
 from benchsuite.host.kernel_files import started_ticks
 from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
@@ -186,6 +187,7 @@ def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:
         for attempt in _started(rundir, task, open_lines):
             if (task.id, attempt) in ended:
                 continue
+            Path(control_file(str(rundir.log(task, attempt, "events.jsonl")))).unlink(missing_ok=True)
             name, status = kept.get((task.id, attempt), (None, "interrupted"))
             if name is None:
                 events = EventFiles(rundir.log(task, attempt, "events.jsonl"), task.ranks)
