@@ -63,6 +63,7 @@ class Run(Record, frozen=True, kw_only=True):
     repeats: int
     machines: Annotated[tuple[Machine, ...], Meta(min_length=1, description="the first is the one that ran benchsuite")]
     code: Code
+    begun_schema: Annotated[int, Meta(description="schema of the benchsuite that started the run")] = SCHEMA
     resumed: Annotated[
         tuple[tuple[str, str], ...], Meta(description="when the run was resumed, and by which command line")
     ] = ()

@@ -54,7 +54,7 @@ def _plan_2(plan: Content) -> Content:
 
 
 def _run_2(run: Content) -> Content:
-    return {"machines": [run["machine"]]}
+    return {"machines": [run["machine"]], "begun_schema": 1}
 
 
 def _result_2(result: Content) -> Content:

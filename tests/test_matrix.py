@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from support import benchsuite, one_line_error, write_profile
 
-from benchsuite.describe import profile
+from benchsuite.describe.jobs import resolve
 from benchsuite.describe.matrix import cells
 from benchsuite.describe.overrides import Overrides
-from benchsuite.describe.plan import make_plan
-from benchsuite.describe.tasks import Job, Placement
+from benchsuite.describe.plan import Place, again, make_plan
+from benchsuite.describe.tasks import Job, Placement, written
 from benchsuite.records import Result
 from benchsuite.report.read.load import load
 from benchsuite.report.stats.summarise import summarise
@@ -75,12 +75,12 @@ def test_an_axis_may_be_any_field() -> None:
 
 def test_a_change_on_the_command_line_takes_its_axis_away() -> None:
     raw = {"model": "vae", "matrix": {"batch_size": [32, 64], "seed": [1, 2]}}
-    job = profile.resolve("vae", raw, "p", Overrides.parse(["--batch-size", "8"]))
+    job = resolve("vae", raw, "p", Overrides.parse(["--batch-size", "8"]))
     assert [(cell.name, cell.job.params["batch_size"]) for cell in cells(job)] == [
         ("vae[seed=1]", 8),
         ("vae[seed=2]", 8),
     ]
-    job = profile.resolve("vae", raw, "p", Overrides.parse(["--matrix", "{batch_size: [4]}"]))
+    job = resolve("vae", raw, "p", Overrides.parse(["--matrix", "{batch_size: [4]}"]))
     assert [cell.name for cell in cells(job)] == ["vae[batch_size=4]"]
 
 
@@ -93,6 +93,8 @@ def test_a_change_on_the_command_line_takes_its_axis_away() -> None:
         "a wrong value": ({"batch_size": [1, "x"]}, "expected int, got str, found 'x' (cell vae[batch_size=x]"),
         "a name as axis": ({"model": ["vae"]}, "axis 'model' is neither"),
         "no list": ({"batch_size": 3}, "field 'matrix[...]': expected array, got int"),
+        "one value in two spellings": ({"compile": [True, "default"]}, "two combinations mean vae[compile=default]"),
+        "a secret's place": ({"env": [{"A": "b"}]}, "axis 'env' is neither"),
         "too many": ({"seed": [*range(200)], "batch_size": [*range(1, 61)]}, "12,000 cells"),
     }.values(),
 )  # fmt: skip
@@ -135,3 +137,44 @@ def test_a_matrix_is_run_resumed_and_reported_a_row_a_cell(tmp_path: Path) -> No
         "one[items=7]": 7,
         "two": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words"),
+    {
+        "a job named like a cell": (
+            {"a": {"matrix": {"items": [1]}}, "a[items=1]": {}}, "jobs 'a' and 'a[items=1]' both make a[items=1]",
+        ),
+        "a job named like a number of GPUs": (
+            {
+                "a": {"entry": None, "model": "vae", "placement": "gpu_progression_or_cpu"},
+                "a.2": {},
+            },
+            "2 GPUs of the progression 'a'",
+        ),
+    }.values(),
+)  # fmt: skip
+def test_two_jobs_never_share_a_row(jobs: dict[str, Any], words: str, tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", **jobs)
+    one_line_error(benchsuite("jobs", "p.json", "--dry-run", cwd=tmp_path), words)
+
+
+def test_text_that_a_name_could_be_misread_by_is_quoted() -> None:
+    raw = {"entry": "faults:build", "matrix": {"note": ["x", "x,neg=y"], "neg": ["y", "y,neg=y"]}}
+    assert len({cell.name for cell in cells(resolve("a", raw, "p"))}) == 4
+
+
+def test_an_explicit_time_limit_stays_when_max_time_s_is_an_axis() -> None:
+    raw = {"model": "vae", "min_time_s": 1, "timeout_s": 100, "matrix": {"max_time_s": [5, 10]}}
+    assert [cell.job.timeout_s for cell in cells(resolve("a", raw, "p"))] == [100, 100]
+
+
+def test_a_rerun_keeps_its_cell_but_for_what_was_changed() -> None:
+    raw = {"model": "vae", "matrix": {"compile": [True], "lr": [1], "placement": ["cpu"], "max_time_s": [20]}}
+    (task,) = make_plan("p", [resolve("a", raw, "p")], [], environ={}).tasks
+    assert task.axes == {"compile": "default", "lr": 1.0, "placement": "cpu", "max_time_s": 20.0}
+    assert task.cell == "a[compile=default,lr=1,placement=cpu,max_time_s=20]"
+    same = again(task, task.job, Place())
+    assert (same.cell, same.axes) == (task.cell, task.axes)
+    changed = resolve("a", written(task.job), "p", Overrides.parse(["--lr", "2"]))
+    assert again(task, changed, Place()).cell == "a[compile=default,lr=2,placement=cpu,max_time_s=20]"

@@ -132,13 +132,17 @@ def test_a_summary_that_is_no_mapping_inside_is_refused(tmp_path: Path) -> None:
 # --- a whole run of an older benchsuite -------------------------------------------------------------------------------
 
 NEW_OF_A_TASK = ("cell", "row", "axes", "per", "wave")
+JOB_OF_SCHEMA_1 = (
+    *("name", "model", "entry", "params", "placement", "parallel", "max_count", "max_steps", "min_time_s"),
+    *("max_time_s", "timeout_s", "loss_band", "precision", "compile", "channels_last", "data", "page_cache"),
+    *("prepare", "env", "tenant", "tags"),
+)
 
 
 def older_task(task: dict[str, Any]) -> dict[str, Any]:
-    job = {name: value for name, value in task["job"].items() if name not in ("training", "matrix")}
-    training = {name: task["job"]["training"][name] for name in ("precision", "compile", "channels_last", "parallel")}
+    fields = {**task["job"], **task["job"]["training"]}
     kept = {name: value for name, value in task.items() if name not in NEW_OF_A_TASK}
-    return {**kept, "cell": None, "job": {**job, **training}}
+    return {**kept, "cell": None, "job": {name: fields[name] for name in JOB_OF_SCHEMA_1}}
 
 
 def older_result(result: dict[str, Any]) -> dict[str, Any]:
@@ -181,3 +185,5 @@ def test_a_run_of_schema_1_is_reported_verified_and_resumed_as_it_was_measured(t
     resumed = benchsuite(*arguments, "--resume", "--repeat", "2", "--", "--no-prefetch", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert [task.repeat for task in RunDir(tmp_path / "out").plan().tasks] == [0, 1]
+    records = {finding.about: finding.state for finding in check(tmp_path / "out")[RECORDS]}
+    assert set(records.values()) == {"ok"}, records

@@ -59,7 +59,8 @@ def _job_arguments(job: Job) -> Iterator[str]:
     """The fields that differ from their defaults, as words after `--`."""
     fields, bare = written(job), written(Job(name=job.name))
     for name in FIELDS:
-        needed = name == "min_time_s" and (job.max_count or job.max_steps)
+        needed = name == "min_time_s" and bool(job.max_count or job.max_steps)
+        needed |= name == "timeout_s" and job.max_time_s != bare["max_time_s"]
         if name not in _LEFT_OUT and fields[name] is not None and (fields[name] != bare[name] or needed):
             yield as_argument(name, fields[name])
     for name in ("prepare", "env"):
@@ -74,4 +75,6 @@ def _param_arguments(job: Job) -> Iterator[str]:
             continue
         if isinstance(value, str) and declared[name].type is not str:
             value = msgspec.json.encode(value).decode()  # other types are read as YAML
+        if isinstance(value, bool) and declared[name].type is not bool:
+            value = str(value).lower()  # a flag stands for a plain bool only
         yield as_argument(name, value)

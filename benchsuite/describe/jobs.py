@@ -61,6 +61,10 @@ def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides 
     _text(raw.get("entry"), "entry", at)
     try:
         model = entries.declared(raw.get("model"), raw.get("entry"))
+        if hidden := sorted(set(model.parameters) & set(_FIELDS)):
+            raise ProfileError(
+                f"{at}: parameter '{hidden[0]}' of model '{model.name}' has the name of a job field; rename it"
+            )
         fields = overrides.applied(raw, model, at) if overrides else dict(raw)
         fields["params"] = entries.complete(model, _mapping(fields.get("params"), at))
     except ModelError as error:

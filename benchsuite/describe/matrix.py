@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchsuite.describe import entries
-from benchsuite.describe.jobs import resolve
+from benchsuite.describe.jobs import START_ALLOWANCE_S, resolve
 from benchsuite.describe.overrides import FIELDS, with_values
 from benchsuite.describe.tasks import PLACE_AXES, Job, axis_value, cell_name, written
 from benchsuite.errors import ProfileError, nearest
@@ -23,7 +23,8 @@ class Cell:
 
     Attributes:
         name: the job's name with the values in brackets: "vae[batch_size=64,precision=bf16]".
-        axes: axis -> value, as the profile writes it; empty for a job without a matrix.
+        axes: axis -> value; empty for a job without a matrix. A single value is the one that the job has in the end,
+            so that `true` and `default` of `compile` are the same; a list or mapping is as the profile writes it.
         job: the job with these values and without a matrix.
     """
 
@@ -46,19 +47,40 @@ def cells(job: Job, where: str = "plan") -> list[Cell]:
     at = f"{where}: job '{job.name}': field 'matrix'"
     _check_axes(job, at)
     raw = {name: value for name, value in written(job).items() if name != "matrix"}
-    found = []
+    if job.timeout_s == job.max_time_s + START_ALLOWANCE_S:
+        del raw["timeout_s"]  # it follows max_time_s
+    found: dict[str, Cell] = {}
     for values in itertools.product(*job.matrix.values()):
         axes = dict(zip(job.matrix, values, strict=True))
         try:
-            found.append(Cell(cell_name(job.name, axes), axes, resolve(job.name, with_values(raw, axes), where)))
+            resolved = resolve(job.name, _with_axes(raw, axes), where)
         except ProfileError as error:
             raise ProfileError(f"{error} (cell {cell_name(job.name, axes)} of its matrix)") from None
-    return found
+        axes = axes_of(resolved, axes)
+        cell = Cell(cell_name(job.name, axes), axes, resolved)
+        if cell.name in found:
+            raise ProfileError(f"{at}: two combinations mean {cell.name}; write each value once")
+        found[cell.name] = cell
+    return [*found.values()]
+
+
+def _with_axes(raw: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
+    """As `with_values`; an explicit timeout_s stays."""
+    kept = {"timeout_s": raw["timeout_s"]} if "timeout_s" in raw else {}
+    return with_values(raw, {**kept, **axes})
+
+
+def axes_of(job: Job, axes: Mapping[str, Any]) -> dict[str, Any]:
+    """The axes with the values that a job has in the end; lists, mappings and their short names stay as written."""
+    fields = {**job.params, **written(job)}
+    return {
+        axis: fields[axis] if isinstance(fields.get(axis), str | int | float) else value for axis, value in axes.items()
+    }
 
 
 def _check_axes(job: Job, at: str) -> None:
     parameters = entries.declared(job.model, job.entry).parameters
-    known = {*FIELDS, *parameters} - {"matrix", "tags", *PLACE_AXES}
+    known = {*FIELDS, *parameters} - {"matrix", "tags", "env", "prepare", *PLACE_AXES}
     number = 1
     for axis, values in job.matrix.items():
         if axis not in known:

@@ -94,13 +94,13 @@ class Overrides:
         Raises:
             ProfileError: a name is neither a job field nor a parameter of the model, or a value is missing.
         """
-        values = dict(self._value(given, text, model, at) for given, text in self.pairs)
+        given = values = dict(self._value(name, text, model, at) for name, text in self.pairs)
         if values.keys() & {"max_count", "max_steps"}:
             values = {"min_time_s": 0.0, **values}
         fields = with_values(raw, values)
         matrix = fields.get("matrix")
         if isinstance(matrix, dict) and "matrix" not in values:
-            fields["matrix"] = {axis: of for axis, of in matrix.items() if axis not in values}
+            fields["matrix"] = {axis: of for axis, of in matrix.items() if axis not in given}
         return fields
 
     def _value(self, name: str, text: str | None, model: entries.Declared, at: str) -> tuple[str, Any]:
@@ -113,7 +113,9 @@ class Overrides:
             raise ProfileError(f"{where} of model '{model.name}'{nearest(name, known)}")
         if name in _LISTS and text and not text.startswith("["):
             text = f"[{text}]"
-        if name in FIELDS:
+        if name == "prepare":
+            kind = float if (text or "").startswith("[[") else str  # lists of words, else one line for a shell
+        elif name in FIELDS:
             kind = float if (text or "")[:1] in ("[", "{") else FIELDS[name]
         else:
             kind = model.parameters[name].type

@@ -131,8 +131,12 @@ def again(old: Task, job: Job, place: Place) -> Task:
         job: its job with changes.
         place: its new place.
     """
-    fields = {**written(job), **job.params}
-    axes = {axis: fields.get(axis, value) for axis, value in old.axes.items() if axis not in PLACE_AXES}
+    before, now = ({**of.params, **written(of)} for of in (old.job, job))
+    axes = {
+        axis: value if before.get(axis) == now.get(axis) else now[axis]
+        for axis, value in old.axes.items()
+        if axis not in PLACE_AXES
+    }
     cell = Cell(cell_name(job.name, axes), axes, job)
     environ = {name: value for name, value in old.environ.items() if name not in old.job.env}
     task = make_task(cell, place, Around(old.profile, environ, old.data_root), old.repeat)

@@ -94,11 +94,34 @@ def of_text(
     if not chosen:
         raise ProfileError(f"{path}: no job is left to run")
     jobs = tuple(resolve(name, raw[name], str(path), overrides) for name in chosen)
-    for job in jobs:
-        cells(job, str(path))  # each combination of a matrix is checked before anything starts
+    _check_names(jobs, path)
     based_on, differences = _lineage(path.stem, jobs)
     sha256 = hashlib.sha256(msgspec.json.encode(jobs, order="deterministic")).hexdigest()
     return Profile(path.stem, path, text, sha256, jobs, based_on, differences)
+
+
+def _check_names(jobs: Sequence[Job], path: Path) -> None:
+    """Check each combination of each matrix, and that no two jobs share a row of the report.
+
+    Raises:
+        ProfileError: a cell is not valid, or two jobs have cells or numbers of GPUs of the same name.
+    """
+    of_cell: dict[str, str] = {}
+    progressions: dict[str, str] = {}
+    for job in jobs:
+        for cell in cells(job, str(path)):
+            if cell.name in of_cell:
+                raise ProfileError(
+                    f"{path}: jobs '{of_cell[cell.name]}' and '{job.name}' both make {cell.name}; rename one"
+                )
+            of_cell[cell.name] = job.name
+            if cell.job.placement.devices == "progression":
+                progressions[cell.name] = job.name
+    for name, other in of_cell.items():
+        stem, _, number = name.rpartition(".")
+        if number.isdecimal() and stem in progressions:
+            clash = f"job '{other}' has the name of {number} GPUs of the progression '{progressions[stem]}'"
+            raise ProfileError(f"{path}: {clash}; rename one")
 
 
 def single(model: str | None, entry: str | None, overrides: Overrides) -> Job:

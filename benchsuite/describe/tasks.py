@@ -188,8 +188,12 @@ def cell_name(job: str, axes: Mapping[str, Any]) -> str:
 
 
 def axis_value(value: Any) -> str:
-    """The value of an axis as names and tables show it."""
-    return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
+    """The value of an axis as names and tables show it. Text that a name could be misread by is quoted."""
+    if isinstance(value, str) and value.isprintable() and not set(value) & set(',=[]"'):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value)
 
 
 def wave_name(row: str, repeat: int) -> str:

@@ -14,9 +14,27 @@ from typing import Any
 
 import msgspec
 
-from benchsuite.describe.tasks import Task
+from benchsuite.describe.tasks import Job, Task, written
 from benchsuite.records import Machine
 from benchsuite.schema import Record, decode
+
+# The fields of a job in schema 1, in the order of its record.
+_FIELDS_1 = (
+    *(
+        "name",
+        "model",
+        "entry",
+        "params",
+        "placement",
+        "parallel",
+        "max_count",
+        "max_steps",
+        "min_time_s",
+        "max_time_s",
+    ),
+    *("timeout_s", "loss_band", "precision", "compile", "channels_last", "data", "page_cache", "prepare", "env"),
+    *("tenant", "tags"),
+)
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
@@ -34,10 +52,14 @@ def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def schema_of(file: Path) -> int:
-    """The schema number in a file; 0 if it cannot be read."""
-    found = (_content(file) or {}).get("schema")
-    return found if isinstance(found, int) else 0
+def jobs_of_schema_1(found: Sequence[Job]) -> str:
+    """The hash of a profile's jobs as schema 1 made it, whose records had other fields; a resume rewrites plan.json."""
+    rows = []
+    for job in found:
+        fields = {"name": job.name, **written(job)}
+        row = {name: fields[name] for name in _FIELDS_1}
+        rows.append({**row, **{name: dict(sorted(row[name].items())) for name in ("params", "env")}})
+    return hashlib.sha256(msgspec.json.encode(rows)).hexdigest()
 
 
 def facts(machine: Machine, file: Path | None = None) -> tuple[str, ...]:

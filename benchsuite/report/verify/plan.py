@@ -64,7 +64,8 @@ def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Find
     else:
         text = f"this benchsuite ({__version__}) makes another plan than {run.code.version} did"
         yield unmet("plan", text, _OTHER, troubles)
-    yield _hash(run, (*hashed.jobs(tasks, path / "plan.json"), profile.sha256))
+    older = [hashed.jobs_of_schema_1(profile.jobs)] if run.begun_schema == 1 else []
+    yield _hash(run, (*hashed.jobs(tasks, path / "plan.json"), *older, profile.sha256))
 
 
 def _not_again(error: BenchError, tasks: Sequence[Task]) -> Finding:
@@ -86,7 +87,7 @@ def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
     """
     chosen = invocation.chosen(run.command)
     asked = Overrides.parse(chosen.changes)
-    overrides = Overrides((*_AS_THEN.get(hashed.schema_of(path / "plan.json"), ()), *asked.pairs))
+    overrides = Overrides((*_AS_THEN.get(run.begun_schema, ()), *asked.pairs))
     profile = of_text(
         run.profile.text, Path(run.profile.path), only=chosen.only, exclude=chosen.exclude, overrides=overrides
     )
