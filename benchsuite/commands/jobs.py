@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from benchsuite.describe.invocation import EXCLUDE, ONLY
 from benchsuite.errors import BenchError, Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ _EPILOG = "After -- come job fields (--max-count, --min-time-s, --precision, ...
 @click.option("-o", "--out", help="New folder for the results, or - to write each result as a line of JSON to stdout.")
 @click.option("--repeat", type=click.IntRange(min=1), help="Number of times that the profile is run.  [default: 1]")
 @click.option("--resume", is_flag=True, help="Continue the run in OUT; a higher --repeat adds repeats.")
-@click.option("--name", "only", multiple=True, metavar="JOB", help="Run only this job. Can be given several times.")
-@click.option("--exclude", multiple=True, metavar="JOB", help="Leave this job out. Can be given several times.")
+@click.option(ONLY, "only", multiple=True, metavar="JOB", help="Run only this job. Can be given several times.")
+@click.option(EXCLUDE, "exclude", multiple=True, metavar="JOB", help="Leave this job out. Can be given several times.")
 @click.option(
     "--isolation",
     type=click.Choice(["auto", "cgroup", "affinity", "none"]),

@@ -101,7 +101,7 @@ def scaling_section(summary: Summary) -> Section | None:
     points = [(curve, point) for curve in curves(summary) for point in curve.points]
     if not points:
         return None
-    many, each = ("GPUs", "GPU") if summary.gpus_used else ("ranks", "rank")
+    many, each = ("ranks", "rank") if any("ranks" in job.axes for job in summary.jobs) else ("GPUs", "GPU")
     columns: tuple[Column[tuple[Curve, Point]], ...] = (
         Column("job", lambda at: at[0].job),
         Column(many, lambda at: at[1].gpus, right=True),
