@@ -100,6 +100,15 @@ def of_text(
     return Profile(path.stem, path, text, sha256, jobs, based_on, differences)
 
 
+def names(text: str, path: Path) -> tuple[str, ...]:
+    """The names of the jobs in the text of a profile.
+
+    Raises:
+        ProfileError: as `load`.
+    """
+    return tuple(_merged(files.parse_mapping(text, path), path))
+
+
 def _check_names(jobs: Sequence[Job], path: Path) -> None:
     """Check each combination of each matrix, and that no two jobs share a row of the report.
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from scipy.special import stdtrit
 
 from benchsuite.schema import Record
 
 MIN_REPEATS = 3
-_CONFIDENCE = 0.95
+CONFIDENCE = 0.95
 
 
 class Interval(Record, frozen=True, kw_only=True):
-    """A 95 % interval over `repeats`; `half` is relative (0.02: about 2 % to either side)."""
+    """A 95 % interval over the samples of a geometric mean; `half` is relative (0.02: about 2 % to either side)."""
 
     low: float
     high: float
     half: float
-    repeats: int
+    repeats: Annotated[int, Meta(description="samples")]
+    of: Annotated[
+        Literal["repeat", "session"], Meta(description="a sample: a repeat, or the mean of a session's repeats")
+    ] = "repeat"
 
 
 def perf_adjusted(perf: float | None, std: float | None, n: int, fail: int) -> float:
@@ -53,7 +58,7 @@ def log_interval(values: Sequence[float]) -> Interval | None:
         return None
     logs = [math.log(value) for value in values]
     center = statistics.fmean(logs)
-    t = float(stdtrit(len(logs) - 1, (1 + _CONFIDENCE) / 2))
+    t = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2))
     half = t * statistics.stdev(logs) / math.sqrt(len(logs))
     # Scatter beyond any use (a factor of e**300) would overflow.
     if abs(center) + half > 300:

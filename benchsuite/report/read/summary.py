@@ -90,6 +90,7 @@ class TaskSummary(Record, frozen=True, kw_only=True):
 
     id: str
     host: str | None = None
+    session: Annotated[int, Meta(description="place of its run among `sessions`, from 0")] = 0
     repeat: int
     copy: int = 0
     attempt: int | None = None
@@ -127,6 +128,7 @@ class TaskSummary(Record, frozen=True, kw_only=True):
 class Repeat(Record, frozen=True, kw_only=True):
     """A job in one repeat."""
 
+    session: Annotated[int, Meta(description="place of its run among `sessions`, from 0")] = 0
     repeat: int
     tasks: Annotated[int, Meta(description="planned tasks")]
     ok: Annotated[int, Meta(description="tasks with a figure")]
@@ -220,8 +222,16 @@ class BadFile(Record, frozen=True, kw_only=True):
     reason: str
 
 
+class Session(Record, frozen=True, kw_only=True):
+    """One run of several that are reported together."""
+
+    source: Annotated[str, Meta(description="name of its folder or file")]
+    created: str | None = None
+    hosts: tuple[str, ...] = ()
+
+
 class Summary(Record, frozen=True, kw_only=True):
-    """All jobs of a run, with its machines, code, isolation and data."""
+    """All jobs of a run, or of several runs of one machine, with machines, code, isolation and data."""
 
     schema: int = SCHEMA
     kind: Literal["summary"] = "summary"
@@ -244,6 +254,10 @@ class Summary(Record, frozen=True, kw_only=True):
     jobs: tuple[JobSummary, ...]
     reruns: tuple[RerunSummary, ...] = ()
     bad_files: tuple[BadFile, ...] = ()
+    sessions: Annotated[tuple[Session, ...], Meta(description="the runs reported together; empty: one run")] = ()
+    left_out: Annotated[
+        tuple[str, ...], Meta(description="jobs of the profile that were not to run, by --name or --exclude")
+    ] = ()
 
     @property
     def machine(self) -> Machine | None:

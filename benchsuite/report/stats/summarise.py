@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 
 from benchsuite.describe import work
+from benchsuite.describe.profile import names
 from benchsuite.describe.tasks import Job, recorded_environ
+from benchsuite.errors import BenchError
 from benchsuite.records import Code, Result
-from benchsuite.report.measure.intervals import log_interval, mean, perf_adjusted, relative_std
+from benchsuite.report.measure.intervals import mean, perf_adjusted, relative_std
 from benchsuite.report.measure.window import Window
 from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
 from benchsuite.report.read.summary import (
@@ -30,6 +32,7 @@ from benchsuite.report.read.summary import (
 from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
 from benchsuite.report.show.format import percent
 from benchsuite.report.stats.differences import trained_changes
+from benchsuite.report.stats.samples import job_mean
 from benchsuite.report.stats.throttling import job_unthrottled, unthrottled
 from benchsuite.report.stats.use import job_use, std_parts, task_use
 from benchsuite.schema import finite
@@ -61,7 +64,21 @@ def summarise(loaded: Loaded) -> Summary:
         bad_files=tuple(
             BadFile(file=file.relative_to(loaded.path).as_posix(), reason=why) for file, why in loaded.bad_files
         ),
+        left_out=_left_out(loaded),
     )
+
+
+def _left_out(loaded: Loaded) -> tuple[str, ...]:
+    """The jobs of the run's profile that its plan lacks."""
+    if not (loaded.run and loaded.planned):
+        return ()
+    used = loaded.run.profile
+    try:
+        every = names(used.text, Path(used.path)) if used.text else ()
+    except BenchError:
+        return ()
+    planned = {row.task.job.name for row in loaded.rows}
+    return tuple(name for name in every if name not in planned)
 
 
 def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
@@ -73,9 +90,8 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
     still_open = sum(row.status in OPEN for row in rows)
     to_run = still_open if in_progress else 0
     fail = len(rows) - to_run - len(ok)
-    repeats = _repeats(rows)
     tasks = tuple(_task(row) for row in rows)
-    return JobSummary(
+    job = JobSummary(
         name=name,
         job=rows[0].task.job.name,
         axes=rows[0].task.axes,
@@ -92,7 +108,6 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         perf_adj=perf_adjusted(perf, std, len(rows) - to_run, fail),
         min=min(perfs, default=None),
         max=max(perfs, default=None),
-        interval=log_interval([r.perf for r in repeats if r.perf is not None]),
         slices=sum(w.slices for w in windows),
         seconds=math.fsum(w.seconds for w in windows),
         unsteady=sum(not w.steady for w in windows),
@@ -104,9 +119,11 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         data_used=data_used(rows),
         batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
         **_group(rows),
-        repeats=repeats,
+        repeats=_repeats(rows),
         tasks=tasks,
     )
+    around = job_mean(job)
+    return msgspec.structs.replace(job, interval=around.interval if around else None)
 
 
 def _unlike(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> tuple[str, ...]:
