@@ -1,20 +1,24 @@
-"""The score: a weighted geometric mean of adjusted throughputs, with its interval, its coverage and failure rate."""
+"""The score: a weighted geometric mean of adjusted throughputs, with its coverage and failures; and the speed under it.
+
+A score covers every weighed job, or there is none: a mean over the jobs that survive rises with each job that fails.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from msgspec.structs import replace
 
-from benchsuite.report.measure.intervals import MIN_REPEATS, Interval, log_interval, perf_adjusted, relative_std
+from benchsuite.report.measure.intervals import MIN_REPEATS, Interval, perf_adjusted, relative_std
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.format import count
-from benchsuite.report.stats.weights import Weighing
+from benchsuite.report.stats.failures import Never, never_ok
+from benchsuite.report.stats.samples import LogMean, repeat_rates, weighted_mean
+from benchsuite.report.stats.weights import Weighing, was_left_out
 
 FAILURE_LIMIT = 0.01
 NO_THROUGHPUT = "no weighed job has a throughput"
@@ -28,31 +32,41 @@ class Score:
     Attributes:
         value: the weighted geometric mean of perf_adj; None for the `reason`.
         machine: the same of all GPUs together; None if any job keeps no figures per repeat.
-        interval: 95 % around `unpenalized`, not around `value`, since the penalty is a bias that grows with the number
-            of repeats and not a sampled quantity.
+        speed: the weighted geometric mean of perf, over ok tasks and without any penalty: what intervals and ratios
+            are of. The penalty is no sampled quantity, and it grows with the number of repeats and GPUs.
+        machine_speed: the same of all GPUs together.
+        interval: 95 % around `speed`.
+        reason: why there is no score.
         n: planned tasks.
         ended: the tasks that `fail` is out of; fewer than `n` only while the run is in progress.
-        incomplete: the reasons why the score does not cover every weighed job.
-        coverage: the share of the weight that it covers, 0 to 1.
-        repeats: the number of repeats in which every scored job has a figure.
+        never: the jobs that never succeed on a GPU, or on the machine.
+        incomplete: the reasons why not every weighed job has a figure.
+        scored, weighed: the numbers of jobs that the score covers, and should cover.
+        coverage: the share of the weight that has a figure, 0 to 1.
+        repeats: the number of samples in which every scored job has a figure.
+        partial: the user asks for a score over part of the jobs.
         penalized: perf_adj includes the variance penalty.
-        unpenalized: the score without the variance penalty.
     """
 
     weighing: Weighing
     value: float | None
     machine: float | None
+    speed: float | None
+    machine_speed: float | None
     interval: Interval | None
     reason: str | None
     n: int
     ended: int
     fail: int
+    never: tuple[Never, ...]
     incomplete: tuple[str, ...]
+    scored: int
+    weighed: int
     coverage: float | None
     repeats: int
     in_progress: bool
+    partial: bool = False
     penalized: bool = True
-    unpenalized: float | None = None
 
     @property
     def failure_rate(self) -> float | None:
@@ -61,9 +75,11 @@ class Score:
 
     @property
     def verdict(self) -> Literal["PASS", "FAIL", "UNFINISHED"]:
+        """FAIL above `FAILURE_LIMIT`, or if a job never succeeds on a GPU of the machine."""
         if self.in_progress:
             return "UNFINISHED"
-        return "PASS" if self.failure_rate is not None and self.failure_rate <= FAILURE_LIMIT else "FAIL"
+        passes = self.failure_rate is not None and self.failure_rate <= FAILURE_LIMIT and not self.never
+        return "PASS" if passes else "FAIL"
 
     @property
     def provisional(self) -> bool:
@@ -76,49 +92,89 @@ def without_penalty(summary: Summary) -> Summary:
     return replace(summary, jobs=tuple(jobs))
 
 
-def score(summary: Summary, weighing: Weighing, *, penalized: bool = True) -> Score:
-    """Score a run: exp(sum(w * ln(perf_adj)) / sum(w)) over the weighed jobs that have a throughput.
+def score(summary: Summary, weighing: Weighing, *, penalized: bool = True, partial: bool = False) -> Score:
+    """Score a run: exp(sum(w * ln(perf_adj)) / sum(w)) over the weighed jobs.
 
-    Jobs of weight 0 and jobs without a throughput are left out before any logarithm; the latter make it incomplete.
+    Jobs of weight 0 are left out before any logarithm.
 
     Args:
         penalized: false for a summary `without_penalty`; the machine score then has no variance penalty either.
+        partial: score the jobs that have a figure; without it, a weighed job without one, or a task that was never
+            run, leaves no score.
     """
     weighed = {job.name: job for job in summary.jobs if weighing.jobs.get(job.name, 0.0) > 0}
     scored = {name: job for name, job in weighed.items() if job.perf_adj > 0}
     total = math.fsum(weighing.jobs[name] for name in weighed) + math.fsum(weighing.missing.values())
     weights = {name: weighing.jobs[name] for name in scored}
-    value = geometric_mean({name: job.perf_adj for name, job in scored.items()}, weights)
-    machines = {name: machine_throughput(job, penalized=penalized) for name, job in scored.items()}
+    incomplete = tuple(_incomplete(summary, weighed.values(), weighing))
+    given = {} if incomplete and not partial else scored
+    machines = {name: machine_throughput(job, penalized=penalized) for name, job in given.items()}
     known = {name: rate for name, rate in machines.items() if rate}
-    samples = repeat_means(scored, weights)
-    around = log_interval(samples)
-    plain, interval = unpenalized(scored, weights), None
-    if plain and around:
-        factor = 1 + around.half
-        interval = Interval(low=plain / factor, high=plain * factor, half=around.half, repeats=around.repeats)
+    around = speed(given, weights)
+    factor = machine_factor((weights[name], job) for name, job in given.items())
     return Score(
         weighing=weighing,
-        value=value,
+        value=geometric_mean({name: job.perf_adj for name, job in given.items()}, weights),
         machine=geometric_mean(known, weights) if len(known) == len(machines) else None,
-        interval=interval,
-        reason=None if value else NO_THROUGHPUT if total else NO_WEIGHT,
+        speed=around.rate if around else None,
+        machine_speed=around.scaled(factor).rate if around and factor else None,
+        interval=around.interval if around else None,
+        reason=_reason(scored, total, incomplete, partial),
         n=sum(job.n for job in summary.jobs),
         ended=sum(job.ended for job in summary.jobs),
         fail=sum(job.fail for job in summary.jobs),
-        incomplete=tuple(_incomplete(summary, weighed.values(), weighing)),
+        never=never_ok(summary),
+        incomplete=incomplete,
+        scored=len(given),
+        weighed=len(weighed) + len(weighing.missing),
         coverage=math.fsum(weights.values()) / total if total else None,
-        repeats=len(samples),
+        repeats=around.n if around else 0,
         in_progress=summary.in_progress,
+        partial=partial and bool(incomplete),
         penalized=penalized,
-        unpenalized=plain,
     )
 
 
-def unpenalized(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> float | None:
-    """The weighted geometric mean of perf * (1 - fail/n)."""
-    rates = {name: perf_adjusted(job.perf, None, job.ended, job.fail) for name, job in jobs.items()}
-    return geometric_mean(rates, weights) if all(rates.values()) else None
+def _reason(scored: Mapping[str, JobSummary], total: float, incomplete: tuple[str, ...], partial: bool) -> str | None:
+    if not total:
+        return NO_WEIGHT
+    if not scored:
+        return NO_THROUGHPUT
+    return "; ".join(incomplete) if incomplete and not partial else None
+
+
+def speed(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> LogMean | None:
+    """The weighted mean of the jobs' log rates per task; None without jobs, weights or a rate above 0 in each.
+
+    A job that keeps no figures per repeat counts by its perf; the mean then has no variance.
+    """
+    rates = {name: repeat_rates(job) for name, job in jobs.items()}
+    if jobs and all(rates.values()):
+        return weighted_mean(rates, weights)
+    perfs = {name: job.perf for name, job in jobs.items() if job.perf}
+    mean = geometric_mean(perfs, weights) if perfs and len(perfs) == len(jobs) else None
+    return LogMean(math.log(mean), None, 0.0, 0) if mean else None
+
+
+def tasks_at_once(job: JobSummary) -> int | None:
+    """The number of rates like perf that a machine delivers at once: tasks of a repeat times `per`.
+
+    A published job counts its GPUs. None if neither is known.
+    """
+    if job.repeats:
+        return max(repeat.tasks for repeat in job.repeats) * job.per
+    if job.devices in ("each", "none") and job.gpus:
+        return len(job.gpus)
+    return None
+
+
+def machine_factor(jobs: Iterable[tuple[float, JobSummary]]) -> float | None:
+    """The weighted geometric mean of `tasks_at_once` over (weight, job); None without jobs, or if one is not known."""
+    counts = [(weight, tasks_at_once(job)) for weight, job in jobs]
+    if not counts or not all(number for _, number in counts):
+        return None
+    total = math.fsum(weight for weight, _ in counts)
+    return math.exp(math.fsum(weight * math.log(number or 1) for weight, number in counts) / total)
 
 
 def geometric_mean(rates: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
@@ -143,26 +199,25 @@ def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | No
     return perf_adjusted(statistics.fmean(totals), std, job.ended, job.fail)
 
 
-def repeat_means(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> list[float]:
-    """The weighted geometric mean of perf in each repeat in which every job has one."""
-    by_repeat: dict[int, dict[str, float]] = defaultdict(dict)
-    for name, job in jobs.items():
-        for repeat in job.repeats:
-            if repeat.perf and repeat.perf > 0:
-                by_repeat[repeat.repeat][name] = repeat.perf
-    complete = (rates for _, rates in sorted(by_repeat.items()) if len(rates) == len(jobs))
-    return [mean for rates in complete if (mean := geometric_mean(rates, weights))]
-
-
 def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weighing) -> Iterable[str]:
+    """Each reason why a weighed job has no figure, or why the figures are not those of the whole plan."""
     if summary.in_progress:
         to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
         yield f"in progress: {to_run} of {count(n, 'task')} still to run"
-    ended = [job for job in weighed if not job.to_run]
-    reasons = {
-        "not in this run": list(weighing.missing),
-        "no ok task": [job.name for job in ended if job.fail == job.n],
-        "perf_adj is 0": [job.name for job in ended if job.fail < job.n and job.perf_adj <= 0],
-        "tasks not run": [f"{job.name} ({job.not_run} of {job.n})" for job in summary.jobs if job.not_run],
-    }
-    yield from (f"{reason}: {', '.join(names)}" for reason, names in reasons.items() if names)
+    for job in weighed:
+        if job.to_run or job.perf_adj > 0:
+            continue
+        failed = job.fail - job.not_run
+        if job.perf is not None:
+            yield f"perf_adj of {job.name} is 0"
+        elif failed:
+            yield f"{job.name} fails in {failed} of {count(job.n, 'task')}"
+    not_run = [f"{job.name} ({job.not_run} of {job.n})" for job in summary.jobs if job.not_run]
+    if not_run:
+        yield f"tasks never run: {', '.join(not_run)}"
+    left_out = [name for name in weighing.missing if was_left_out(name, summary)]
+    absent = [name for name in weighing.missing if name not in left_out]
+    if left_out:
+        yield f"left out of this run by --name or --exclude: {', '.join(left_out)}"
+    if absent:
+        yield f"not in this run: {', '.join(absent)}"

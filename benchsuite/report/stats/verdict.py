@@ -1,16 +1,11 @@
 """Verdicts on ratios: faster, slower, the same within a margin, or ambiguous. Statistics only; no files.
 
-The test is Welch's t on two independent samples of logs of per-repeat rates, since two machines need not scatter alike.
-A variance from 3 to 5 repeats is uncertain: at a level shared by a suite's jobs, the plain test finds a slowdown of 3 %
-at 1 % noise in only two cases of three. Hence each side's variances are moderated (Smyth 2004, "Linear models and
-empirical Bayes methods", section 6.2): shrunk towards the variance of the side's other jobs, the more so the more alike
-these are. Two guards bound false alarms for jobs that are not alike: the other jobs never count for more than a job's
-own repeats, nor for more than `_PRIOR_DF` degrees of freedom, and a job that scatters more than they explain keeps its
-own variance.
-
-With 5 repeats the moderated test finds that slowdown in 90 to 91 % of cases (tests/test_report_statistics.py). It costs
-accuracy in suites whose jobs' noise differs tenfold: false alarms in 7 % of them with 3 or 5 repeats and in 10 % with 3
-against 10, and 88 to 93 % coverage by the noisiest job's 95 % interval.
+The test is Welch's t on two independent means of log rates, since two machines need not scatter alike. Each job keeps
+its own variance. Only the degrees of freedom rest on more than one job (`welch.Noise`): Satterthwaite's formula takes
+the ratio of both sides' variances, which 3 repeats leave uncertain by a factor of 6. A plug-in value makes the test too
+bold far out in the tail, where Holm's adjustment over 18 jobs needs it: 13 % false alarms at 3 against 10 repeats. The
+ratio is therefore estimated from all jobs of the suite, and within its uncertainty the value with the fewest degrees of
+freedom counts. `scripts/bench/statistics.py` shows the error rates.
 """
 
 from __future__ import annotations
@@ -21,21 +16,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import digamma, fdtrc, polygamma, stdtr, stdtrit
+from scipy.special import stdtrit
 
-from benchsuite.report.measure.intervals import MIN_REPEATS
+from benchsuite.report.measure.intervals import CONFIDENCE, MIN_REPEATS
+from benchsuite.report.stats.samples import LogMean
+from benchsuite.report.stats.welch import Floats, Noise, Side, Sides, satterthwaite, tail, tested
 
-Floats = NDArray[np.float64]
-Word = Literal["SAME", "FASTER", "SLOWER", "AMBIGUOUS"]
+Word = Literal["SAME", "FASTER", "SLOWER", "AMBIGUOUS", "FAILS", "BASE FAILS"]
 MARGIN = 0.02
 FAMILY_ERROR = 0.05
-_CONFIDENCE = 0.95
-# The fewest variances from which a prior is estimated.
-_PRIOR_JOBS = 4
-_PRIOR_DF = 4.0
-# A variance keeps its own value if the prior gives one as large with less than this probability.
-_ALONE = 0.05
 MOST_REPEATS = 1000
 
 
@@ -73,11 +62,12 @@ class Verdict:
 
 
 def judge(
-    samples: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    pairs: Mapping[str, tuple[Side, Side]],
     margin: float = MARGIN,
     identical: Collection[str] = (),
+    scores: Mapping[str, tuple[Side, Side]] | None = None,
 ) -> dict[str, Verdict]:
-    """Verdicts over one family of jobs: name -> per-repeat rates of this run and of the base, in one unit.
+    """Verdicts over one family of jobs, and over scores, each of which is a family of its own.
 
     Let m = ln(1 + margin). A job is SAME if its interval lies inside +-m: two one-sided tests (Schuirmann 1987) at half
     the level each. Else it is FASTER or SLOWER if its interval excludes 0. Both use Holm's adjustment (1979) over the
@@ -85,39 +75,60 @@ def judge(
     SLOWER; among families whose ratios all exceed the margin, at most 2.5 % show any SAME.
 
     Args:
+        pairs: job -> this run's and the base's side, in one unit.
         margin: relative, above 0.
-        identical: the names of jobs with the same content on both sides; they are SAME without a test.
+        identical: the names of jobs and scores with the same content on both sides; they are SAME without a test.
+        scores: name -> both sides of a score over these jobs.
     """
-    found = {name: _without_test(name in identical, *both) for name, both in samples.items()}
-    tested = [name for name, verdict in found.items() if verdict is None]
-    decided = dict(zip(tested, _family([samples[name] for name in tested], math.log1p(margin)), strict=True))
+    scores = scores or {}
+    every = {**pairs, **scores}
+    found = {name: _without_test(name in identical, *both) for name, both in every.items()}
+    sides = {name: Sides.of(*every[name]) for name, verdict in found.items() if verdict is None}
+    noise = Noise.of([of for name, of in sides.items() if name in pairs] or list(sides.values()))
+    jobs = {name: of for name, of in sides.items() if name in pairs}
+    decided = dict(zip(jobs, _family(list(jobs.values()), noise, math.log1p(margin)), strict=True))
+    for name in scores:
+        if name in sides:
+            decided[name] = _family([sides[name]], noise.of_score, math.log1p(margin), own_df=False)[0]
     return {name: verdict or decided[name] for name, verdict in found.items()}
 
 
-def _without_test(identical: bool, here: Sequence[float], base: Sequence[float]) -> Verdict | None:
+def _without_test(identical: bool, here: Side, base: Side) -> Verdict | None:
     """The verdict on a job that is not tested; None for a job to test."""
-    repeats = (len(here), len(base))
+    repeats = (_count(here), _count(base))
     if identical:
         return Verdict("SAME", 1.0, 1.0, repeats=repeats, identical=True)
-    if min(repeats) < MIN_REPEATS:
-        too_few = f"{len(here)} and {len(base)} repeats (this run, base); both sides need {MIN_REPEATS}"
-        return Verdict(None, repeats=repeats, reason=too_few if base else "the base keeps no figures per repeat")
-    if min(*here, *base) <= 0:
-        return Verdict(None, repeats=repeats, reason="a repeat with a throughput of 0")
+    reasons = list(dict.fromkeys(side for side in (here, base) if isinstance(side, str)))
+    if reasons:
+        return Verdict(None, repeats=repeats, reason="; ".join(reasons))
+    if not tested(here, base):
+        found = " and ".join(str(number) for number in repeats)
+        reason = f"{found} repeats ok (this run, base); both sides need {MIN_REPEATS}"
+        return Verdict(None, repeats=repeats, reason=reason)
     return None
 
 
-def _family(samples: Sequence[tuple[Sequence[float], Sequence[float]]], m: float) -> list[Verdict]:
-    """Verdicts on jobs with enough repeats, with Holm's adjustment over all of them."""
-    if not samples:
+def _count(side: Side) -> int:
+    return side.n if isinstance(side, LogMean) else 0
+
+
+def _family(sides: Sequence[Sides], noise: Noise, m: float, own_df: bool = True) -> list[Verdict]:
+    """Verdicts on jobs with enough repeats, with Holm's adjustment over all of them.
+
+    Args:
+        own_df: an interval has the degrees of freedom of its own job; else those of the test.
+    """
+    if not sides:
         return []
-    here, base = (_Side.of([both[side] for both in samples]) for side in (0, 1))
-    difference = here.means - base.means
-    error, df = _welch(here.variances / here.n, base.variances / base.n, here.df, base.df)
-    differs = holm(2 * _tail(np.abs(difference), error, df))
-    same = holm(np.minimum(1, 2 * _tail(m - np.abs(difference), error, df)))
-    half = stdtrit(df, (1 + _CONFIDENCE) / 2) * error
-    decides = _decides(here, base, m, len(samples))
+    difference = np.array([of.difference for of in sides])
+    n, df, variance = (tuple(np.array(values, dtype=float).T) for values in zip(*map(_fields, sides), strict=True))
+    parts = (variance[0] / n[0], variance[1] / n[1])
+    error, of_test = np.sqrt(parts[0] + parts[1]), noise.df(n, df)
+    differs = holm(2 * tail(np.abs(difference), error, of_test))
+    same = holm(np.minimum(1, 2 * tail(m - np.abs(difference), error, of_test)))
+    of_interval = satterthwaite(*parts, *df) if own_df else of_test
+    half = stdtrit(of_interval, (1 + CONFIDENCE) / 2) * error
+    decides = _decides(np.abs(difference), n, variance, noise, m)
     verdicts = []
     for i, d in enumerate(difference.tolist()):
         word: Word = "AMBIGUOUS"
@@ -130,80 +141,16 @@ def _family(samples: Sequence[tuple[Sequence[float], Sequence[float]]], m: float
                 word,
                 low=_exp(d - half[i]),
                 high=_exp(d + half[i]),
-                df=float(df[i]),
-                repeats=(int(here.n[i]), int(base.n[i])),
+                df=float(of_test[i]),
+                repeats=sides[i].n,
                 decides=decides[i] if word == "AMBIGUOUS" else None,
             )
         )
     return verdicts
 
 
-@dataclass(frozen=True)
-class _Side:
-    """The jobs of one run, each field of shape [jobs]: `n` repeats, means of logs, moderated variances and their df."""
-
-    n: Floats
-    means: Floats
-    variances: Floats
-    df: Floats
-
-    @classmethod
-    def of(cls, rates: Sequence[Sequence[float]]) -> _Side:
-        logs = [np.log(np.asarray(values, dtype=np.float64)) for values in rates]
-        n = np.array([float(len(values)) for values in logs])
-        variances, df = moderated(np.array([values.var(ddof=1) for values in logs]), n - 1)
-        return cls(n, np.array([values.mean() for values in logs]), variances, df)
-
-
-def moderated(variances: Floats, df: Floats) -> tuple[Floats, Floats]:
-    """Shrink variances towards a prior v0 with d0 degrees of freedom.
-
-    A variance v with df degrees of freedom becomes (d0 * v0 + df * v) / (d0 + df) with d0 + df degrees of freedom.
-
-    Args:
-        variances, df: of shape [jobs].
-
-    Returns:
-        The moderated variances and their degrees of freedom, of shape [jobs].
-    """
-    known = variances > 0
-    if np.count_nonzero(known) < _PRIOR_JOBS:
-        return variances, df
-    prior, most = _prior(variances[known], df[known])
-    prior_df = np.minimum(most, df)
-    alone = fdtrc(df, prior_df, variances / prior) < _ALONE
-    together = (prior_df * prior + df * variances) / (prior_df + df)
-    return np.where(alone, variances, together), np.where(alone, df, prior_df + df)
-
-
-def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
-    """v0 and d0 of Smyth's scaled inverse chi-squared prior, from mean and variance of the log variances."""
-    logs = np.log(variances) - digamma(df / 2) + np.log(df / 2)
-    excess = float(logs.var(ddof=1) - polygamma(1, df / 2).mean())
-    if excess <= polygamma(1, _PRIOR_DF / 2):
-        return float((df * variances).sum() / df.sum()), _PRIOR_DF
-    # The import is slow, and few comparisons get here. trigamma(y) > 1 / y**2 gives the lower end.
-    from scipy.optimize import brentq
-
-    d0 = 2 * brentq(lambda y: polygamma(1, y) - excess, 1 / math.sqrt(excess), _PRIOR_DF / 2, xtol=1e-15)
-    return math.exp(float(logs.mean() + digamma(d0 / 2)) - math.log(d0 / 2)), d0
-
-
-def _welch(a: Floats, b: Floats, a_df: Floats, b_df: Floats) -> tuple[Floats, Floats]:
-    """Standard error of a difference of means with variances `a` and `b`, and its df by Welch and Satterthwaite."""
-    total = a + b
-    # Without any scatter the formula is 0 / 0.
-    parts = a**2 / a_df + b**2 / b_df
-    df = np.divide(total**2, parts, out=a_df + b_df, where=parts > 0)
-    return np.sqrt(total), df
-
-
-def _tail(distance: Floats, error: Floats, df: Floats) -> Floats:
-    """P(T > distance / error); without an error, 0 for any distance above 0."""
-    exact = np.where(distance > 0, 0.0, 1.0)
-    t = np.divide(distance, error, out=np.zeros_like(distance), where=error > 0)
-    tail: Floats = np.where(error > 0, stdtr(df, -t), exact)
-    return tail
+def _fields(sides: Sides) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float]]:
+    return sides.n, sides.df, sides.variance
 
 
 def holm(p: Floats) -> Floats:
@@ -215,16 +162,17 @@ def holm(p: Floats) -> Floats:
     return adjusted
 
 
-def _decides(here: _Side, base: _Side, m: float, family: int) -> list[int | None]:
+def _decides(
+    d: Floats, now: tuple[Floats, ...], variance: tuple[Floats, ...], noise: Noise, m: float
+) -> list[int | None]:
     """The repeats on both sides at which the interval decides, at the family's first level and the same scatter."""
-    d = np.abs(here.means - base.means)
-    level = 1 - FAMILY_ERROR / family / 2
+    level = 1 - FAMILY_ERROR / len(d) / 2
     # The interval narrows with every repeat: bisect for the first number that decides.
-    low, high = np.minimum(here.n, base.n) + 1, np.full(len(d), MOST_REPEATS + 1.0)
+    low, high = np.minimum(now[0], now[1]) + 1, np.full(len(d), MOST_REPEATS + 1.0)
     while (low < high).any():
         n = (low + high) // 2
-        error, df = _welch(here.variances / n, base.variances / n, n + here.df - here.n, n + base.df - base.n)
-        decided = stdtrit(df, level) * error < np.maximum(d, m - d)
+        error = np.sqrt((variance[0] + variance[1]) / n)
+        decided = stdtrit(noise.df((n, n), (n - 1, n - 1)), level) * error < np.maximum(d, m - d)
         low, high = np.where(decided, low, n + 1), np.where(decided, n, high)
     return [int(n) if n <= MOST_REPEATS else None for n in low.tolist()]
 

@@ -138,8 +138,19 @@ def _job_name(key: str, summary: Summary) -> str:
     return next((key.removeprefix(prefix) for prefix in prefixes if key.startswith(prefix)), key)
 
 
+def was_left_out(name: str, summary: Summary) -> bool:
+    """Whether --name or --exclude left out a job; `name` is a job's, or NAME.N for N GPUs of a progression."""
+    return name in summary.left_out or name.rpartition(".")[0] in summary.left_out
+
+
 def _is_beyond(name: str, summary: Summary) -> bool:
-    """Whether a job is named `scaling.N` and the machine has fewer than N GPUs."""
+    """Whether a job is named `scaling.N` and the machine has fewer than N GPUs.
+
+    A run of fewer GPUs than the machine may have is no evidence: without a record of the machine, only a publication
+    states its number of GPUs.
+    """
     match = re.fullmatch(r"scaling\.([1-9][0-9]{0,5})", name)
-    gpus = summary.gpus_used if summary.gpus_present is None else summary.gpus_present
-    return match is not None and int(match[1]) > gpus
+    gpus = summary.gpus_used if summary.gpus_present is None and summary.provenance else summary.gpus_present
+    if match is None or gpus is None:
+        return False
+    return int(match[1]) > (max(gpus, 1) if was_left_out(name, summary) else gpus)

@@ -1,0 +1,92 @@
+"""Welch's test on two means of log rates, and the ratio of both sides' noise on which its degrees of freedom rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import digamma, polygamma, stdtr
+
+from benchsuite.report.stats.samples import LogMean
+
+Floats = NDArray[np.float64]
+# One side of a comparison: its mean, or the reason why it cannot be tested.
+Side = LogMean | str
+# Parts of the standard error of the log of both sides' ratio of variances by which it is taken to be off. For single
+# jobs the part is 1; a score, which averages over jobs, needs half of it.
+_DOUBT, _SCORE_DOUBT = 1.0, 0.5
+
+
+def tested(here: Side, base: Side) -> bool:
+    """Whether both sides have a variance."""
+    return all(isinstance(side, LogMean) and side.variance is not None for side in (here, base))
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A tested job: the difference of its log means, and each side's samples, df and variance of one sample."""
+
+    difference: float
+    n: tuple[int, int]
+    df: tuple[float, float]
+    variance: tuple[float, float]
+
+    @classmethod
+    def of(cls, here: Side, base: Side) -> Sides:
+        assert isinstance(here, LogMean) and isinstance(base, LogMean)
+        variance = (here.n * (here.variance or 0.0), base.n * (base.variance or 0.0))
+        return cls(here.mean - base.mean, (here.n, base.n), (here.df, base.df), variance)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The log of the ratio of both sides' variances over a suite, and the width within which it is taken to lie."""
+
+    log: float
+    width: float
+
+    @classmethod
+    def of(cls, sides: Sequence[Sides]) -> Noise:
+        """The mean over jobs; its width adds the jobs' own differences in the ratio to the mean's standard error.
+
+        A log of a sample variance with f degrees of freedom has the bias digamma(f/2) - ln(f/2) and the variance
+        trigamma(f/2).
+        """
+        known = [of for of in sides if min(of.variance) > 0]
+        if not known:
+            return cls(0.0, math.inf)
+        variances, df = np.array([of.variance for of in known]), np.array([of.df for of in known]) / 2
+        logs = np.log(variances) - digamma(df) + np.log(df)
+        ratios, sampling = logs[:, 0] - logs[:, 1], polygamma(1, df).sum(axis=1)
+        own = max(0.0, float(ratios.var(ddof=1) - sampling.mean())) if len(known) > 1 else 0.0
+        return cls(float(ratios.mean()), _DOUBT * math.sqrt(own + float(sampling.mean()) / len(known)))
+
+    @property
+    def of_score(self) -> Noise:
+        return Noise(self.log, self.width * _SCORE_DOUBT / _DOUBT)
+
+    def df(self, n: tuple[Floats, Floats], df: tuple[Floats, Floats]) -> Floats:
+        """Satterthwaite's degrees of freedom: the fewest that a ratio within the width gives, of shape [jobs]."""
+        if math.isinf(self.width):
+            return np.minimum(*df)
+        low, high = (satterthwaite(math.exp(self.log + by) / n[0], 1 / n[1], *df) for by in (-self.width, self.width))
+        return np.minimum(low, high)
+
+
+def satterthwaite(a: Floats, b: Floats, a_df: Floats, b_df: Floats) -> Floats:
+    """Degrees of freedom of a difference of means whose variances are `a` and `b`."""
+    # Without any scatter the formula is 0 / 0.
+    parts = a**2 / a_df + b**2 / b_df
+    found: Floats = np.divide((a + b) ** 2, parts, out=a_df + b_df, where=parts > 0)
+    return found
+
+
+def tail(distance: Floats, error: Floats, df: Floats) -> Floats:
+    """P(T > distance / error); without an error, 0 for any distance above 0."""
+    exact = np.where(distance > 0, 0.0, 1.0)
+    t = np.divide(distance, error, out=np.zeros_like(distance), where=error > 0)
+    found: Floats = np.where(error > 0, stdtr(df, -t), exact)
+    return found
