@@ -94,7 +94,7 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenant: Annotated[
         Literal["share", "machine"], Meta(description="a task gets its share of the machine, or all of it")
     ] = "share"
-    tags: Annotated[tuple[str, ...], Meta(description="labels without effect")] = ()
+    tags: Annotated[tuple[str, ...], Meta(description="labels without effect on the measurement")] = ()
 
 
 def written(job: Job) -> dict[str, Any]:
