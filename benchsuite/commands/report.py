@@ -45,7 +45,9 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     help="Reduce perf_adj by std%, on both sides of a comparison.  [default: penalize]",
 )
 @click.option("--compare-gpus", is_flag=True, help="Show the GPUs side by side, and name outliers.")
-@click.option("--price", type=float, metavar="P", help="The machine's price: adds price / score, in its currency.")
+@click.option("--partial", is_flag=True, help="Also score a part: the jobs that have a figure, and say how many.")
+@click.option("--price", type=float, metavar="P", help="The machine's price: adds price / machine score.")
+@click.option("--power", is_flag=True, help="Add machine score / watt, of the GPUs' power by telemetry.")
 @click.option("--html", metavar="FILE", help="Write one self-contained page, with curves, to a new file.")
 @click.option("--csv", metavar="FILE", help="Write one row a job; '-' is standard output, in place of the text.")
 @click.option("--md", metavar="FILE", help="Write Markdown; '-' as for --csv.")
@@ -58,7 +60,9 @@ def command(
     compare_unlike: bool,
     penalize_variance: bool,
     compare_gpus: bool,
+    partial: bool,
     price: float | None,
+    power: bool,
     **files: str | None,
 ) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
@@ -75,6 +79,7 @@ def command(
     from benchsuite.report.stats import compare as comparing
     from benchsuite.report.stats import weights as weighing
     from benchsuite.report.stats.gpus import compare_gpus as side_by_side
+    from benchsuite.report.stats.power import score_per_watt
     from benchsuite.report.stats.score import score, without_penalty
 
     if price is not None and not (0 < price < math.inf):
@@ -85,7 +90,9 @@ def command(
     summary = adjusted(summary_of(out))
     laid = weighing.weigh(weighing.weights_for(summary.profile, weights), summary)
     comparisons = tuple(
-        comparing.compare(summary, adjusted(comparing.find_base(base)), laid, base, margin / 100, compare_unlike)
+        comparing.compare(
+            summary, adjusted(comparing.find_base(base)), laid, base, margin / 100, compare_unlike, partial
+        )
         for base in compare
     )
     if isinstance(sys.stdout, TextIOWrapper):
@@ -95,8 +102,10 @@ def command(
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = str(out / "logs") if (out / "logs").is_dir() else None
     gpus = side_by_side(summary) if compare_gpus else None
-    scored = score(summary, laid, penalized=penalize_variance)
-    report = Report(str(out), summary, scored, comparisons, logs, price, gpus)
+    scored = score(summary, laid, penalized=penalize_variance, partial=partial)
+    jobs = {job.name: job for job in summary.jobs}
+    watts = score_per_watt(jobs, {**laid.jobs, **laid.missing}, penalized=penalize_variance) if power else None
+    report = Report(str(out), summary, scored, comparisons, logs, price, gpus, watts)
     if not any(target.to_stdout for target in targets):
         terminal.render(document(report), console)
     for target, text in output.written(report, out, targets):

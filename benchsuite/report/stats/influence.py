@@ -11,13 +11,12 @@ scatters by a tenth of the noisiest job about +-10 % of the variance, where its 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import JobSummary
-from benchsuite.report.stats.subscores import repeat_rates, without_figure
+from benchsuite.report.stats.samples import job_mean
+from benchsuite.report.stats.subscores import without_figure
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,18 @@ def influences(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> 
     weighed = {name: weight for name, weight in weights.items() if weight > 0}
     if any(without_figure(jobs.get(name)) for name in weighed):
         return ()
-    logs = {name: [math.log(rate) for rate in repeat_rates(jobs[name]).values()] for name in weighed}
-    if any(len(values) < MIN_REPEATS for values in logs.values()):
+    means = {name: job_mean(jobs[name]) for name in weighed}
+    variances = {name: of.variance for name, of in means.items() if of and of.variance is not None}
+    if len(variances) < len(weighed):
         return ()
-    terms = {name: weighed[name] ** 2 * statistics.variance(values) / len(values) for name, values in logs.items()}
+    terms = {name: weighed[name] ** 2 * variance for name, variance in variances.items()}
     whole, total = math.fsum(terms.values()), math.fsum(weighed.values())
     if not whole:
         return ()
     found = (
-        Influence(name, term / whole, weighed[name], total, statistics.stdev(logs[name]))
+        Influence(
+            name, term / whole, weighed[name], total, math.sqrt(variances[name] * (of.n if (of := means[name]) else 1))
+        )
         for name, term in terms.items()
     )
     return tuple(sorted(found, key=lambda one: -one.share))

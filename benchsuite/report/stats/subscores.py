@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from benchsuite.report.measure.intervals import MIN_REPEATS, Interval, log_interval
+from benchsuite.report.measure.intervals import MIN_REPEATS, Interval
 from benchsuite.report.read.summary import JobSummary
 from benchsuite.report.show.format import count, few
 from benchsuite.report.stats.limits import NOT_KNOWN, LimitName, limited_by
-from benchsuite.report.stats.score import geometric_mean
+from benchsuite.report.stats.samples import LogMean
+from benchsuite.report.stats.score import speed
 from benchsuite.report.stats.verdict import judge
 
 Kind = Literal["limit", "precision"]
@@ -111,21 +112,6 @@ def without_figure(job: JobSummary | None) -> str | None:
     return None if job.perf > 0 else "has a throughput of 0"
 
 
-def repeat_rates(job: JobSummary) -> dict[tuple[int, int], float]:
-    """(session, repeat) -> items/s, the mean over the ok tasks of a repeat."""
-    return {(0, repeat.repeat): repeat.perf for repeat in job.repeats if repeat.perf}
-
-
-def group_rates(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> list[float]:
-    """The weighted geometric mean of all jobs in each repeat in which every job has a rate."""
-    by_repeat: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
-    for name, job in jobs.items():
-        for repeat, rate in repeat_rates(job).items():
-            by_repeat[repeat][name] = rate
-    complete = (rates for _, rates in sorted(by_repeat.items()) if len(rates) == len(jobs))
-    return [mean for rates in complete if (mean := geometric_mean(rates, weights))]
-
-
 def _precision(job: JobSummary) -> str:
     return str(job.settings.get("precision") or NOT_KNOWN)
 
@@ -154,7 +140,7 @@ def _kind(
         reasons = [f"{job.name} {why}" for job in members if (why := without_figure(job))]
         reason = "; ".join(few(reasons, _NAMED)) or anywhere
         own = {job.name: weights[job.name] for job in members}
-        value = None if reason else geometric_mean({job.name: job.perf or 0.0 for job in members}, own)
+        around = None if reason else speed({job.name: job for job in members}, own)
         weight = math.fsum(own.values())
         found.append(
             SubScore(
@@ -164,20 +150,12 @@ def _kind(
                 evidence=tuple(evidence(job) for job in members),
                 weight=weight,
                 share=weight / total,
-                value=value,
-                interval=_interval(value, group_rates({job.name: job for job in members}, own)),
+                value=around.rate if around else None,
+                interval=around.interval if around else None,
                 reason=reason,
             )
         )
     return found
-
-
-def _interval(value: float | None, rates: Sequence[float]) -> Interval | None:
-    around = log_interval(rates)
-    if value is None or around is None:
-        return None
-    factor = 1 + around.half
-    return Interval(low=value / factor, high=value * factor, half=around.half, repeats=around.repeats)
 
 
 def _group_ratio(
@@ -189,22 +167,17 @@ def _group_ratio(
         return GroupRatio(None, reason=f"the base has no comparable {', '.join(few(absent, _NAMED))}")
     if lost := [f"{name} {why}" for name in found.jobs if (why := without_figure(base[name]))]:
         return GroupRatio(None, reason=f"in the base, {'; '.join(few(lost, _NAMED))}")
-    here, there = ({name: side[name] for name in found.jobs} for side in (jobs, base))
-    logs = (weights[name] * math.log((here[name].perf or 0.0) / (there[name].perf or 0.0)) for name in found.jobs)
-    value = math.exp(math.fsum(logs) / found.weight)
-    return _with_interval(value, group_rates(here, weights), group_rates(there, weights))
+    here, there = (speed({name: side[name] for name in found.jobs}, weights) for side in (jobs, base))
+    return _with_interval(here, there) if here and there else GroupRatio(None, reason="a side has no rate")
 
 
-def _with_interval(value: float, here: Sequence[float], base: Sequence[float]) -> GroupRatio:
-    """The ratio with Welch's interval, which is moved in logs so that `value` is its centre."""
-    for side, rates in (("this run", here), ("the base", base)):
-        if not rates:
-            return GroupRatio(value, reason=f"{side} has no repeat with a figure of each job, so no interval")
-        if len(rates) < MIN_REPEATS:
-            found = f"{count(len(rates), 'repeat')} with a figure of each job"
+def _with_interval(here: LogMean, base: LogMean) -> GroupRatio:
+    value = math.exp(here.mean - base.mean)
+    for side, of in (("this run", here), ("the base", base)):
+        if not of.n:
+            return GroupRatio(value, reason=f"{side} keeps no figures per repeat, so no interval")
+        if of.variance is None:
+            found = f"{count(of.n, 'repeat')} with a figure of each job"
             return GroupRatio(value, reason=f"{side} has {found}; an interval needs {MIN_REPEATS}")
     verdict = judge({"": (here, base)})[""]
-    if verdict.low is None or verdict.high is None:
-        return GroupRatio(value, reason="the repeats scatter beyond any use")
-    shift = value / math.sqrt(verdict.low * verdict.high)
-    return GroupRatio(value, verdict.low * shift, verdict.high * shift)
+    return GroupRatio(value, verdict.low, verdict.high)
