@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from benchsuite.report.show.document import Cell, Fact, Figure, fact, sentence
-from benchsuite.report.show.format import NONE, bounds, count, few, one_line, percent, ratio
+from benchsuite.report.show.format import NONE, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.failures import FailureTest
 from benchsuite.report.stats.overall import Overall, Ratio
@@ -36,6 +36,8 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
         yield fact(f"{label}{which}", f"{'; '.join(found.withheld)}{remedy}", "warn")
     if found.apart:
         yield fact(f"Stand apart{which}", apart_words(found))
+    if comparison.base_score.value:
+        yield fact(f"Base's score{which}", f"{number(comparison.base_score.value)}, with its penalties", "quiet")
     if comparison.base_score.verdict == "FAIL":
         yield fact(f"Base{which}", f"FAIL: {_failed(comparison)}", "bad")
     if words := failure_words(comparison.failures):
