@@ -78,7 +78,7 @@ def to_json(report: Report) -> str:
 def _price(report: Report) -> dict[str, float | None] | None:
     if report.price is None:
         return None
-    of = None if report.score.partial else report.score.machine
+    of = None if report.score.partial or report.score.never else report.score.machine
     return {"price": report.price, "per_machine_score": report.price / of if of else None}
 
 

@@ -29,7 +29,9 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
         if found.machine:
             yield _figure(f"Whole machine{which}", found.machine, comparison, machines)
         else:
-            yield fact(f"Whole machine{which}", f"no ratio ({machines}): a side does not state its tasks at once")
+            yield fact(
+                f"Whole machine{which}", f"no ratio ({machines}): {one_line(found.machine_withheld, 400)}", "warn"
+            )
     if found.withheld:
         label = "Only a part" if found.per_gpu else "No ratio"
         remedy = "" if found.partial or not found.suite else "; --partial gives that of the other jobs"
