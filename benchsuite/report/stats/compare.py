@@ -17,9 +17,10 @@ from msgspec.structs import replace
 from benchsuite import files
 from benchsuite.report.milarun import suite
 from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary
-from benchsuite.report.sources import summary_of
+from benchsuite.report.sources import run_names, summary_of
 from benchsuite.report.stats.differences import Differences, differences, trained_changes
 from benchsuite.report.stats.score import geometric_mean, repeat_means, unpenalized
+from benchsuite.report.stats.sessions import together
 from benchsuite.report.stats.verdict import MARGIN, Verdict, judge
 from benchsuite.report.stats.weights import Weighing
 
@@ -111,14 +112,17 @@ class Comparison:
 
 
 def find_base(name: str) -> Summary:
-    """The summary of a results folder, a summary file, or a shipped baseline.
+    """The summary of a results folder, a summary file, or a shipped baseline; of several, separated by commas, with
+    each run as a session.
 
     Raises:
+        UsageError: a name between commas is empty.
         ProfileError: there is no such file.
-        ResultError: it is neither a summary nor a folder with results.
+        ResultError: it is neither a summary nor a folder with results, or the runs cannot be sessions of one machine.
     """
-    path = Path(name)
-    return summary_of(path if path.exists() else files.find("baselines", name))
+    names = run_names(name)
+    paths = [Path(part) if files.look(Path(part)) else files.find("baselines", part) for part in names]
+    return together([summary_of(path) for path in paths], names)
 
 
 def compare(
