@@ -90,9 +90,8 @@ def _check(summaries: Sequence[Summary], names: Sequence[str]) -> None:
         if summary.origin or any(job.n != len(job.tasks) for job in summary.jobs):
             what = f"a result of {summary.origin}" if summary.origin else "it keeps no single tasks and repeats"
             raise ResultError(f"{name}: {what}, so that it cannot be one of several sessions; name it alone")
-    runs = [(name, summary, _identities(summary)) for name, summary in zip(names, summaries, strict=True)]
-    for (name, _, identities), (other, _, others) in combinations(runs, 2):
-        if identities & others:
+    for (name, summary), (other, another) in combinations(zip(names, summaries, strict=True), 2):
+        if _same_run(summary, another):
             raise ResultError(f"{name} and {other} are the same run; name each run once")
     for summary, name in zip(summaries[1:], names[1:], strict=True):
         if unlike := _mismatch(summaries[0], summary):
@@ -112,11 +111,21 @@ def _mismatch(first: Summary, other: Summary) -> tuple[str, str, str] | None:
     return *used, "one machine or of equal machines"
 
 
-def _identities(summary: Summary) -> set[tuple[object, ...]]:
-    """What no two runs share: the moment at which a run began on its hosts, and each measured task."""
-    began = {(session.created, session.hosts) for session in _sessions(summary) if session.created}
+def _same_run(one: Summary, other: Summary) -> bool:
+    """Whether a run of one began on the same hosts at the same moment, or all measured tasks of one are of the other.
+
+    A copy of a run, also one that was made while the run went on, is the same run.
+    """
+    began = [{(of.created, of.hosts) for of in _sessions(summary) if of.created} for summary in (one, other)]
+    tasks = [_measured(summary) for summary in (one, other)]
+    fewer, more = sorted(tasks, key=len)
+    return bool(began[0] & began[1]) or (bool(fewer) and fewer <= more)
+
+
+def _measured(summary: Summary) -> set[tuple[object, ...]]:
+    """The identities of the measured tasks: the name of a result's file contains the moment at which it was written."""
     tasks = (task for job in summary.jobs for task in job.tasks)
-    return began | {(task.host, task.file, task.items, task.seconds) for task in tasks if task.file and task.items}
+    return {(task.host, task.file, task.items, task.seconds) for task in tasks if task.file and task.items}
 
 
 def _profile_words(profile: ProfileRef | None) -> str:
