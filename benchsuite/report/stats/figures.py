@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -17,40 +16,34 @@ from benchsuite.report.stats.throttling import job_unthrottled
 from benchsuite.report.stats.use import job_use, std_parts
 
 
-def job_summary(
-    tasks: Sequence[TaskSummary], *, to_run: int, items_per_joule: float | None, **facts: Any
-) -> JobSummary:
-    """The summary of a job.
+def with_figures(job: JobSummary, items_per_joule: float | None) -> JobSummary:
+    """The job with every figure that its tasks give; its other fields, `to_run` among them, stay.
 
     Args:
-        tasks: all that were planned.
-        to_run: the tasks that a run in progress has yet to end.
         items_per_joule: of the whole job. Tasks that share a GPU do not record a figure of their own.
-        facts: the fields of `JobSummary` that are no figures of its tasks, such as name, unit and settings.
     """
-    ok = [task for task in tasks if task.status == "ok"]
+    ok = [task for task in job.tasks if task.status == "ok"]
     perfs = [task.perf for task in ok if task.perf is not None]
     perf, std = mean(perfs), relative_std(perfs)
-    fail = len(tasks) - to_run - len(ok)
-    job = JobSummary(
-        n=len(tasks),
+    ended = len(job.tasks) - job.to_run
+    fail = ended - len(ok)
+    job = replace(
+        job,
+        n=len(job.tasks),
         fail=fail,
-        not_run=sum(task.status in OPEN for task in tasks) - to_run,
-        to_run=to_run,
+        not_run=sum(task.status in OPEN for task in job.tasks) - job.to_run,
         perf=perf,
         std=std,
-        std_parts=std_parts(tasks),
-        perf_adj=perf_adjusted(perf, std, len(tasks) - to_run, fail),
+        std_parts=std_parts(job.tasks),
+        perf_adj=perf_adjusted(perf, std, ended, fail),
         min=min(perfs, default=None),
         max=max(perfs, default=None),
         slices=sum(task.slices for task in ok),
         seconds=math.fsum(task.seconds for task in ok),
         unsteady=sum(task.steady is False for task in ok),
-        perf_unthrottled=job_unthrottled(tasks),
-        use=job_use(tasks, items_per_joule),
-        repeats=_repeats(tasks),
-        tasks=tuple(tasks),
-        **facts,
+        perf_unthrottled=job_unthrottled(job.tasks),
+        use=job_use(job.tasks, items_per_joule),
+        repeats=_repeats(job.tasks),
     )
     around = job_mean(job)
     return replace(job, interval=around.interval if around else None)

@@ -13,7 +13,7 @@ from benchsuite.errors import ResultError
 from benchsuite.report.read.summary import BadFile, JobSummary, ProfileRef, RerunSummary, Session, Summary
 from benchsuite.report.read.workload import data_used, tally
 from benchsuite.report.stats.differences import differences, trained_changes
-from benchsuite.report.stats.figures import job_summary
+from benchsuite.report.stats.figures import with_figures
 from benchsuite.report.stats.samples import MIN_SESSIONS
 
 # Differences between runs that a list of sessions shows elsewhere: where and when they ran, and what failed.
@@ -200,30 +200,21 @@ def _bad_files(summary: Summary) -> Iterator[BadFile]:
 
 
 def _job(sessions: Sequence[JobSummary]) -> JobSummary:
-    """One job of several runs, the same row of each."""
+    """One job of several runs, the same row of each. Facts that no line names are those of the first."""
     first = sessions[0]
-    return job_summary(
-        [task for job in sessions for task in job.tasks],
+    merged = replace(
+        first,
+        tasks=tuple(task for job in sessions for task in job.tasks),
         to_run=sum(job.to_run for job in sessions),
-        items_per_joule=_items_per_joule(sessions),
-        name=first.name,
-        job=first.job,
-        axes=first.axes,
-        per=first.per,
         unit=next((job.unit for job in sessions if job.unit), None),
-        devices=first.devices,
-        workload=first.workload,
         unlike=tuple(dict.fromkeys(change for job in sessions for change in (*job.unlike, *_changes(job, first)))),
-        settings=first.settings,
         data_used=data_used(used for job in sessions for used in job.data_used),
         batch_size=first.batch_size if len({job.batch_size for job in sessions}) == 1 else None,
-        ranks=first.ranks,
-        batch_each=first.batch_each,
         backend=first.backend if len({job.backend for job in sessions}) == 1 else None,
         peak_memory_bytes=max((job.peak_memory_bytes for job in sessions if job.peak_memory_bytes), default=None),
-        unit_factor=first.unit_factor,
         excluded=next((job.excluded for job in sessions if job.excluded), None),
     )
+    return with_figures(merged, _items_per_joule(sessions))
 
 
 def _changes(job: JobSummary, first: JobSummary) -> Iterator[str]:

@@ -29,7 +29,7 @@ from benchsuite.report.read.summary import (
 from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
 from benchsuite.report.show.format import percent
 from benchsuite.report.stats.differences import trained_changes
-from benchsuite.report.stats.figures import job_summary
+from benchsuite.report.stats.figures import with_figures
 from benchsuite.report.stats.throttling import unthrottled
 from benchsuite.report.stats.use import job_items_per_joule, task_use
 from benchsuite.schema import finite
@@ -81,23 +81,26 @@ def _left_out(loaded: Loaded) -> tuple[str, ...]:
 def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
     ok = [row for row in rows if row.status == "ok"]
     tasks = tuple(_task(row) for row in rows)
-    return job_summary(
-        tasks,
-        to_run=sum(row.status in OPEN for row in rows) if in_progress else 0,
-        items_per_joule=job_items_per_joule(rows),
+    job = JobSummary(
         name=name,
         job=rows[0].task.job.name,
         axes=rows[0].task.axes,
         per=rows[0].task.per,
         unit=next((found for row in ok or rows if row.result and (found := unit(row.result))), None),
         devices=rows[0].task.job.placement.devices,
+        n=len(tasks),
+        fail=0,
+        to_run=sum(row.status in OPEN for row in rows) if in_progress else 0,
+        perf_adj=0.0,
         workload=tasks[0].workload,
         unlike=_unlike(rows, tasks),
         settings=_settings(rows[0]),
         data_used=data_used(row.result.data for row in rows if row.result and row.result.data),
         batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
         **_group(rows),
+        tasks=tasks,
     )
+    return with_figures(job, job_items_per_joule(rows))
 
 
 def _unlike(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> tuple[str, ...]:
