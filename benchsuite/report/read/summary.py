@@ -229,6 +229,9 @@ class Session(Record, frozen=True, kw_only=True):
     source: Annotated[str, Meta(description="name of its folder or file")]
     created: str | None = None
     hosts: tuple[str, ...] = ()
+    differences: Annotated[
+        tuple[str, ...], Meta(description="how machine, software and settings differ from the first run, old -> new")
+    ] = ()
 
 
 class Summary(Record, frozen=True, kw_only=True):
@@ -243,7 +246,9 @@ class Summary(Record, frozen=True, kw_only=True):
     planned: Annotated[bool, Meta(description="n counts planned tasks; false: only the results that were found")] = True
     in_progress: Annotated[bool, Meta(description="made while the run went on")] = False
     profile: ProfileRef | None = None
-    machines: Annotated[tuple[Machine, ...], Meta(description="empty where no run.json says")] = ()
+    machines: Annotated[
+        tuple[Machine, ...], Meta(description="those of the first session; empty where no run.json says")
+    ] = ()
     code: tuple[Code, ...] = ()
     gpus_used: int = 0
     isolation: Annotated[dict[str, int], Meta(description="fence in force -> number of tasks")] = {}
