@@ -215,9 +215,17 @@ def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weigh
     not_run = [f"{job.name} ({job.not_run} of {job.n})" for job in summary.jobs if job.not_run]
     if not_run:
         yield f"tasks never run: {', '.join(not_run)}"
+    sessions = len(summary.sessions)
+    lacking = [f"{job.name} ({found} of {sessions})" for job in weighed if (found := _sessions(job)) < sessions]
+    if lacking:
+        yield f"not in every session: {', '.join(lacking)}"
     left_out = [name for name in weighing.missing if was_left_out(name, summary)]
     absent = [name for name in weighing.missing if name not in left_out]
     if left_out:
         yield f"left out of this run by --name or --exclude: {', '.join(left_out)}"
     if absent:
         yield f"not in this run: {', '.join(absent)}"
+
+
+def _sessions(job: JobSummary) -> int:
+    return len({task.session for task in job.tasks})

@@ -43,6 +43,7 @@ def together(summaries: Sequence[Summary], names: Sequence[str]) -> Summary:
         jobs[job.name].append(job)
     run = {job.job for of in jobs.values() for job in of}
     left_out = dict.fromkeys(name for summary in summaries for name in summary.left_out if name not in run)
+    merged = tuple(_job(of) for of in jobs.values())
     return replace(
         first,
         source=", ".join(session.source for session in sessions),
@@ -55,12 +56,20 @@ def together(summaries: Sequence[Summary], names: Sequence[str]) -> Summary:
         isolation=_added(s.isolation for s in summaries),
         data=_added(s.data for s in summaries),
         overlap=min((s.overlap for s in summaries if s.overlap is not None), default=None),
-        jobs=tuple(_job(of) for of in jobs.values()),
+        jobs=merged,
         reruns=tuple(rerun for s in numbered for rerun in s.reruns),
         bad_files=tuple(bad for s in summaries for bad in _bad_files(s)),
         sessions=sessions,
         left_out=tuple(left_out),
+        complete=_complete(summaries, merged),
     )
+
+
+def _complete(summaries: Sequence[Summary], merged: Sequence[JobSummary]) -> bool | None:
+    """Whether each run is complete, and has every job; None if a summary does not state it."""
+    if any(summary.complete is None for summary in summaries):
+        return None
+    return all(s.complete for s in summaries) and all(len(s.jobs) == len(merged) for s in summaries)
 
 
 def not_in_every(summary: Summary) -> dict[str, str]:

@@ -29,7 +29,7 @@ from benchsuite.report.read.summary import (
 from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
 from benchsuite.report.show.format import percent
 from benchsuite.report.stats.differences import trained_changes
-from benchsuite.report.stats.figures import with_figures
+from benchsuite.report.stats.figures import complete, with_figures
 from benchsuite.report.stats.throttling import unthrottled
 from benchsuite.report.stats.use import job_items_per_joule, task_use
 from benchsuite.schema import finite
@@ -44,6 +44,8 @@ def summarise(loaded: Loaded) -> Summary:
     every = [row.result for row in loaded.rows if row.result] or [row.result for row in loaded.reruns if row.result]
     measured = [result for result in every if result.measurement.streams]
     wall = min((result.timeline.clock.wall for result in every), default=None)
+    jobs = tuple(_job(name, rows, loaded.in_progress) for name, rows in by_job.items())
+    left_out = _left_out(loaded)
     return Summary(
         source=loaded.path.resolve().name,
         created=loaded.run.created if loaded.run else wall,
@@ -56,12 +58,13 @@ def summarise(loaded: Loaded) -> Summary:
         isolation=tally(fence(result) for result in measured or every),
         data=tally(data(result) for result in measured),
         overlap=overlap(loaded.rows),
-        jobs=tuple(_job(name, rows, loaded.in_progress) for name, rows in by_job.items()),
+        jobs=jobs,
         reruns=_reruns(loaded),
         bad_files=tuple(
             BadFile(file=file.relative_to(loaded.path).as_posix(), reason=why) for file, why in loaded.bad_files
         ),
-        left_out=_left_out(loaded),
+        left_out=left_out,
+        complete=complete(jobs, left_out) if loaded.planned else None,
     )
 
 
