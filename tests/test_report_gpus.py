@@ -20,13 +20,11 @@ from benchsuite.records import Pressure, Result, Tenant
 from benchsuite.report.read.load import load
 from benchsuite.report.show.sections.gpus import findings, percent_of_best
 from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS
+from benchsuite.report.stats.gpu_cells import GpuKey
 from benchsuite.report.stats.gpus import (
     ALL_JOBS,
     GpuComparison,
-    GpuKey,
-    _tests,
     compare_gpus,
-    deviations,
 )
 from benchsuite.report.stats.summarise import summarise
 from benchsuite.report.stats.verdict import FAMILY_ERROR, holm
