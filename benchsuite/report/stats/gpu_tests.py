@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,17 +57,17 @@ class SpeedTests:
         adjusted[tested] = np.minimum(1, holm(p[tested]) * (FAMILY_ERROR / error))
         return cls(mean, std, n, p, adjusted, error)
 
-    @property
+    @cached_property
     def tests(self) -> int:
         """The number of tests."""
         return int(np.isfinite(self.p).sum())
 
-    @property
+    @cached_property
     def effect(self) -> Floats:
         """Relative difference from the median GPU's rate: -0.1 is a tenth slower."""
         return np.expm1(self.mean)
 
-    @property
+    @cached_property
     def outliers(self) -> NDArray[np.bool_]:
         """Where a test is significant and the effect is at least `MIN_EFFECT`."""
         return (self.adjusted <= FAMILY_ERROR) & (np.abs(self.effect) >= MIN_EFFECT)
@@ -80,22 +81,36 @@ class SpeedTests:
             low, high = (low, n) if significant else (n + 1, high)
         return low if low <= MOST_REPEATS else None
 
-    def smallest(self) -> float | None:
+    def smallest(self, scatter: float) -> float | None:
         """The slowdown that the first step of Holm's procedure finds in 80 % of cases; None without a test.
 
-        The scatter is that of the median GPU (and job). The noncentral t distribution gives the power.
+        The noncentral t distribution gives the power at the scatter of the median GPU (and job). A slow GPU deviates by
+        less than it is slower, since it shifts the median; and it scatters by more, since it is not near the median.
+        Both corrections are approximate: they grow up to those of a GPU that is always the slowest.
+
+        Args:
+            scatter: standard deviation of a figure of one job, GPU and repeat, mean over jobs.
         """
         tested = np.isfinite(self.p)
         if not tested.any():
             return None
         # The median of a variance with n - 1 degrees of freedom is not its mean.
-        df = self.n[tested] - 1
+        df, gpus = self.n[tested] - 1, self.mean.shape[-1]
         variance = float(np.median(self.std[tested] ** 2 * df / chdtri(df, 0.5)))
         n = float(np.median(self.n[tested]))
         error = math.sqrt(variance / n)
+        # Variance of rate / median for an equal GPU and for the slowest, in units of the rate's variance.
+        equal, slowest = 1 + math.pi / 2 / gpus - 2 / gpus, 1 + math.pi / 2 / (gpus - 1)
+        most = math.sqrt(math.pi / 2 / equal) / (gpus - 1) * scatter
+        shift = min(self._detected(n, error) / (gpus - 1), most)
+        share = shift / most if most else 0.0
+        return -math.expm1(-shift - self._detected(n, error * math.sqrt(1 + share * (slowest / equal - 1))))
+
+    def _detected(self, n: float, error: float) -> float:
+        """The true mean at which a mean of n repeats with this standard error is named in 80 % of cases."""
         # The observed effect has to reach MIN_EFFECT, too.
         reach = -math.log1p(-MIN_EFFECT) + float(ndtri(_POWER)) * error
-        return -math.expm1(-max(reach, float(nctdtrinc(n - 1, 1 - _POWER, self._critical(n))) * error))
+        return max(reach, float(nctdtrinc(n - 1, 1 - _POWER, self._critical(n))) * error)
 
     def _critical(self, n: float) -> float:
         """The t beyond which the first step of Holm's procedure rejects."""
@@ -194,3 +209,11 @@ def _two_sided(mean: Floats, std: Floats, n: Floats) -> Floats:
     exact = np.where(mean != 0, 0.0, 1.0)
     t = np.divide(np.abs(mean), std / np.sqrt(n), out=np.zeros_like(mean), where=std > 0)
     return np.where(std > 0, 2 * stdtr(n - 1, -t), exact)
+
+
+def smallest_effects(tests: SpeedTests, together: SpeedTests | None) -> tuple[float | None, float | None]:
+    """The slowdowns over all jobs and in one job that are found in 80 % of cases; None without such tests."""
+    if not tests.tests:
+        return None, None
+    scatter = float(np.nanmean(tests.std))
+    return together.smallest(scatter) if together else None, tests.smallest(scatter)

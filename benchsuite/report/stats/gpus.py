@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,10 +13,9 @@ from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.format import count
 from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS, likely_cause
-from benchsuite.report.stats.failures import Counts, fails_more
-from benchsuite.report.stats.gpu_cells import Cell, Cells, GpuKey, gpu_cells
-from benchsuite.report.stats.gpu_tests import MIN_GPUS, Floats, SpeedTests, compare_speeds
-from benchsuite.report.stats.verdict import FAMILY_ERROR, holm
+from benchsuite.report.stats.gpu_cells import Cells, GpuKey, gpu_cells
+from benchsuite.report.stats.gpu_failures import FailingGpu, failing_gpus
+from benchsuite.report.stats.gpu_tests import MIN_GPUS, Floats, SpeedTests, compare_speeds, smallest_effects
 
 # The name of the test over all jobs together.
 ALL_JOBS = "all jobs"
@@ -55,45 +54,6 @@ class Outlier:
 
 
 @dataclass(frozen=True)
-class JobFailures:
-    """A job that never succeeds on a GPU, but does on others.
-
-    Attributes:
-        fail: failed tasks on the GPU, which are all that ended.
-        others_fail: failed tasks on all other GPUs, of the `others_ended` ones.
-        p: Fisher's exact test of this job alone, one-sided.
-    """
-
-    job: str
-    fail: int
-    others_fail: int
-    others_ended: int
-    p: float
-
-
-@dataclass(frozen=True)
-class FailingGpu:
-    """A GPU that fails more often than the others, or on which a job never succeeds.
-
-    Attributes:
-        fail: failed tasks of all jobs, of the `ended` ones.
-        others_fail: failed tasks on all other GPUs, of the `others_ended` ones.
-        p: Fisher's exact test against all other GPUs, one-sided, each job a stratum.
-        adjusted: after Holm's adjustment over GPUs: significant if at most 0.05.
-        never: the jobs that never succeed on it.
-    """
-
-    gpu: GpuKey
-    fail: int
-    ended: int
-    others_fail: int
-    others_ended: int
-    p: float
-    adjusted: float
-    never: tuple[JobFailures, ...]
-
-
-@dataclass(frozen=True)
 class Power:
     """The slowdown that the tests find in 80 % of cases at this number of repeats: over all jobs, and in one job."""
 
@@ -127,12 +87,16 @@ class GpuComparison:
 
 
 def compare_gpus(summary: Summary) -> GpuComparison:
-    """Compare the GPUs of a run, by the jobs that run on each of them.
+    """Compare the GPUs of a run, by the jobs that run on each of them: `compare_cells`."""
+    return compare_cells(gpu_cells(summary))
+
+
+def compare_cells(cells: Cells) -> GpuComparison:
+    """Compare GPUs by their cells.
 
     `gpu_tests` describes the tests of speed, on the tasks that are ok. At most 5 % of runs of equal GPUs name an
     outlier, and at most 5 % name a GPU that fails more often. Differences under 2 % are no outliers.
     """
-    cells = gpu_cells(summary)
     gpus = tuple(sorted({gpu for of_job in cells.values() for gpu in of_job}))
     logs = _logs(cells, gpus)
     tests, together = compare_speeds(logs)
@@ -152,7 +116,7 @@ def compare_gpus(summary: Summary) -> GpuComparison:
         cells=cells,
         outliers=tuple(outliers),
         suspects=tuple(suspects),
-        failing=_failing(cells, gpus),
+        failing=failing_gpus(cells, gpus),
         untested=untested,
         untested_gpus=untested_gpus,
         tests=tests.tests + (together.tests if together else 0),
@@ -237,43 +201,12 @@ def _untested(
     return whole, {gpu: of_gpus[gpu] for gpu in gpus if gpu in of_gpus}
 
 
-def _failing(cells: Cells, gpus: Sequence[GpuKey]) -> tuple[FailingGpu, ...]:
-    """The GPUs that fail more often than the others, by an exact test, and those on which a job never succeeds."""
-    found = []
-    for gpu in gpus:
-        tables = {job: _failures(of_job, gpu) for job, of_job in cells.items() if gpu in of_job}
-        never = tuple(_never(job, table) for job, table in tables.items() if _is_never(table))
-        fail, ended, others_fail, others_ended = (sum(column) for column in zip(*tables.values(), strict=True))
-        p = fails_more(tables.values())
-        found.append(FailingGpu(gpu, fail, ended, others_fail, others_ended, p, p, never))
-    adjusted = holm(np.array([one.p for one in found])).tolist() if found else []
-    both = zip(found, adjusted, strict=True)
-    return tuple(replace(one, adjusted=p) for one, p in both if p <= FAMILY_ERROR or one.never)
-
-
-def _failures(of_job: Mapping[GpuKey, Cell], gpu: GpuKey) -> Counts:
-    """Failed and ended tasks of a job on this GPU, and on the others."""
-    own, every = of_job[gpu], of_job.values()
-    others_fail = sum(cell.fail for cell in every) - own.fail
-    return own.fail, own.ended, others_fail, sum(cell.ended for cell in every) - own.ended
-
-
-def _is_never(table: Counts) -> bool:
-    fail, ended, others_fail, others_ended = table
-    return 0 < fail == ended and others_fail < others_ended
-
-
-def _never(job: str, table: Counts) -> JobFailures:
-    fail, _, others_fail, others_ended = table
-    return JobFailures(job, fail, others_fail, others_ended, fails_more([table]))
-
-
 def _power(tests: SpeedTests, together: SpeedTests | None) -> Power | None:
-    one_job = tests.smallest()
+    all_jobs, one_job = smallest_effects(tests, together)
     if one_job is None:
         return None
     repeats = int(np.median(tests.n[tests.n >= MIN_REPEATS]))
-    return Power(repeats, together.smallest() if together else None, one_job)
+    return Power(repeats, all_jobs, one_job)
 
 
 def _causes(gpu: GpuKey, found: Sequence[Deviation], jobs: Cells) -> tuple[str, ...]:

@@ -13,8 +13,9 @@ from benchsuite.report.show.document import Cell, Column, Part, Section, Sentenc
 from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, share
 from benchsuite.report.stats.gpu_cells import Cell as GpuCell
 from benchsuite.report.stats.gpu_cells import GpuKey
+from benchsuite.report.stats.gpu_failures import FailingGpu, JobFailures
 from benchsuite.report.stats.gpu_tests import MIN_EFFECT
-from benchsuite.report.stats.gpus import ALL_JOBS, Deviation, FailingGpu, GpuComparison, JobFailures, Outlier, Power
+from benchsuite.report.stats.gpus import ALL_JOBS, Deviation, GpuComparison, Outlier, Power
 from benchsuite.report.stats.scaling import Curve, Point, curves
 from benchsuite.report.stats.verdict import FAMILY_ERROR, MOST_REPEATS
 
