@@ -65,8 +65,9 @@ def findings(found: GpuComparison) -> Iterator[Sentence]:
     if found.tests and not (found.outliers or found.failing or found.suspects):
         partly = " in the tests that could be made" if found.untested or found.untested_gpus else ""
         yield sentence(
-            f"No GPU is an outlier{partly}: in {count(found.tests, 'test')} no GPU differs from the median GPU by "
-            f"{MIN_EFFECT:.0%} or more, and none fails more often than the others (family-wise error 5 % each)."
+            f"No GPU is an outlier{partly}: in {count(found.tests, 'test')} no GPU differs significantly from the "
+            f"median GPU by {percent(MIN_EFFECT, 0)} or more, and none fails more often than the others (family-wise "
+            "error 5 % each)."
         )
     for why in dict.fromkeys(found.untested.values()):
         names = [one_line(name) for name, reason in found.untested.items() if reason == why]
@@ -126,7 +127,7 @@ def _p(p: float | None) -> str:
 
 def _failing(gpu: FailingGpu) -> str:
     parts = [_never(one) for one in gpu.never]
-    if gpu.adjusted <= FAMILY_ERROR:
+    if gpu.adjusted <= FAMILY_ERROR and gpu.fail > sum(one.fail for one in gpu.never):
         tasks = f"{gpu.fail:,} of {count(gpu.ended, 'task')} fail"
         parts.insert(0, f"{tasks}; {gpu.others_fail:,} of {gpu.others_ended:,} on the others, {_p(gpu.p)}")
     return f"{gpu.gpu}: {'. '.join(parts)}."
