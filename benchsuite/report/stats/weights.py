@@ -139,8 +139,13 @@ def _job_name(key: str, summary: Summary) -> str:
 
 
 def was_left_out(name: str, summary: Summary) -> bool:
-    """Whether --name or --exclude left out a job; `name` is a job's, or NAME.N for N GPUs of a progression."""
-    return name in summary.left_out or name.rpartition(".")[0] in summary.left_out
+    """Whether --name or --exclude left out a job.
+
+    Args:
+        name: of a job, or NAME.N for N GPUs of a progression; it may have `<profile>.` in front.
+    """
+    job = _job_name(name, summary)
+    return job in summary.left_out or job.rpartition(".")[0] in summary.left_out
 
 
 def _is_beyond(name: str, summary: Summary) -> bool:
