@@ -23,7 +23,7 @@ class Weights:
     """The weights of a file.
 
     Attributes:
-        values: job name -> weight; None without a file, when every job weighs 1.
+        values: job name -> weight; None without a file, when every job of the profile weighs 1.
         official: the values are those shipped for the run's profile.
     """
 
@@ -109,7 +109,7 @@ def weigh(weights: Weights, summary: Summary) -> Weighing:
     """
     present = [job.name for job in summary.jobs]
     if weights.values is None:
-        return Weighing(weights, dict.fromkeys(present, 1.0))
+        return Weighing(weights, dict.fromkeys(present, 1.0), dict.fromkeys(summary.left_out, 1.0))
     names = {key: _job_name(key, summary) for key in weights.values}
     if not set(present) & set(names.values()):
         suite = common_suite(names.values())
