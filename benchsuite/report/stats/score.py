@@ -218,6 +218,6 @@ def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weigh
     left_out = [name for name in weighing.missing if was_left_out(name, summary)]
     absent = [name for name in weighing.missing if name not in left_out]
     if left_out:
-        yield f"left out of this run by --name or --exclude: {', '.join(left_out)}"
+        yield f"left out by --name or --exclude: {', '.join(left_out)}"
     if absent:
         yield f"not in this run: {', '.join(absent)}"
