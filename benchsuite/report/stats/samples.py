@@ -83,6 +83,11 @@ def repeat_rates(job: JobSummary) -> dict[Key, float]:
     return found
 
 
+def stalls(job: JobSummary) -> bool:
+    """Whether a repeat of the job has a rate of 0, so that no mean of log rates exists."""
+    return min(repeat_rates(job).values(), default=1.0) <= 0
+
+
 def _complete(places: Mapping[tuple[object, ...], Mapping[int, float]]) -> dict[int, list[float]]:
     """The rates of every place in every repeat that has any, missing ones filled in."""
     repeats = sorted({repeat for rates in places.values() for repeat in rates})

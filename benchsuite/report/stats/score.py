@@ -17,7 +17,7 @@ from benchsuite.report.measure.intervals import MIN_REPEATS, Interval, perf_adju
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.format import count
 from benchsuite.report.stats.failures import Never, never_ok
-from benchsuite.report.stats.samples import LogMean, repeat_rates, weighted_mean
+from benchsuite.report.stats.samples import LogMean, repeat_rates, stalls, weighted_mean
 from benchsuite.report.stats.weights import Weighing, was_left_out
 
 FAILURE_LIMIT = 0.01
@@ -103,7 +103,7 @@ def score(summary: Summary, weighing: Weighing, *, penalized: bool = True, parti
             run, leaves no score.
     """
     weighed = {job.name: job for job in summary.jobs if weighing.jobs.get(job.name, 0.0) > 0}
-    scored = {name: job for name, job in weighed.items() if job.perf_adj > 0}
+    scored = {name: job for name, job in weighed.items() if job.perf_adj > 0 and not stalls(job)}
     total = math.fsum(weighing.jobs[name] for name in weighed) + math.fsum(weighing.missing.values())
     weights = {name: weighing.jobs[name] for name in scored}
     incomplete = tuple(_incomplete(summary, weighed.values(), weighing))
@@ -204,14 +204,7 @@ def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weigh
     if summary.in_progress:
         to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
         yield f"in progress: {to_run} of {count(n, 'task')} still to run"
-    for job in weighed:
-        if job.to_run or job.perf_adj > 0:
-            continue
-        failed = job.fail - job.not_run
-        if job.perf is not None:
-            yield f"perf_adj of {job.name} is 0"
-        elif failed:
-            yield f"{job.name} fails in {failed} of {count(job.n, 'task')}"
+    yield from (why for job in weighed if not job.to_run and (why := _no_figure(job)))
     not_run = [f"{job.name} ({job.not_run} of {job.n})" for job in summary.jobs if job.not_run]
     if not_run:
         yield f"tasks never run: {', '.join(not_run)}"
@@ -221,3 +214,13 @@ def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weigh
         yield f"left out by --name or --exclude: {', '.join(left_out)}"
     if absent:
         yield f"not in this run: {', '.join(absent)}"
+
+
+def _no_figure(job: JobSummary) -> str | None:
+    """Why a job has no figure, though tasks of it ran."""
+    if job.perf is None:
+        failed = job.fail - job.not_run
+        return f"{job.name} fails in {failed} of {count(job.n, 'task')}" if failed else None
+    if job.perf_adj <= 0:
+        return f"perf_adj of {job.name} is 0"
+    return f"a repeat of {job.name} has a throughput of 0" if stalls(job) else None
