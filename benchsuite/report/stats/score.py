@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -99,8 +99,8 @@ def score(summary: Summary, weighing: Weighing, *, penalized: bool = True, parti
 
     Args:
         penalized: false for a summary `without_penalty`; the machine score then has no variance penalty either.
-        partial: score the jobs that have a figure; without it, a weighed job without one, or a task that was never
-            run, leaves no score.
+        partial: score the jobs that have a figure; without it, a weighed job without one, or with a task that was
+            never run, leaves no score.
     """
     weighed = {job.name: job for job in summary.jobs if weighing.jobs.get(job.name, 0.0) > 0}
     scored = {name: job for name, job in weighed.items() if job.perf_adj > 0 and not stalls(job)}
@@ -199,13 +199,13 @@ def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | No
     return perf_adjusted(statistics.fmean(totals), std, job.ended, job.fail)
 
 
-def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weighing) -> Iterable[str]:
+def _incomplete(summary: Summary, weighed: Collection[JobSummary], weighing: Weighing) -> Iterable[str]:
     """Each reason why a weighed job has no figure, or why the figures are not those of the whole plan."""
     if summary.in_progress:
         to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
         yield f"in progress: {to_run} of {count(n, 'task')} still to run"
     yield from (why for job in weighed if not job.to_run and (why := _no_figure(job)))
-    not_run = [f"{job.name} ({job.not_run} of {job.n})" for job in summary.jobs if job.not_run]
+    not_run = [f"{job.name} ({job.not_run} of {job.n})" for job in weighed if job.not_run]
     if not_run:
         yield f"tasks never run: {', '.join(not_run)}"
     left_out = [name for name in weighing.missing if was_left_out(name, summary)]
