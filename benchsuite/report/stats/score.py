@@ -220,7 +220,7 @@ def _no_figure(job: JobSummary) -> str | None:
     """Why a job has no figure, though tasks of it ran."""
     if job.perf is None:
         failed = job.fail - job.not_run
-        return f"{job.name} fails in {failed} of {count(job.n, 'task')}" if failed else None
+        return f"{job.name} fails in {failed} of {count(job.ended - job.not_run, 'task')}" if failed else None
     if job.perf_adj <= 0:
         return f"perf_adj of {job.name} is 0"
     return f"a repeat of {job.name} has a throughput of 0" if stalls(job) else None
