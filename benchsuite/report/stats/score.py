@@ -43,7 +43,7 @@ class Score:
         incomplete: the reasons why not every weighed job has a figure.
         scored, weighed: the numbers of jobs that the score covers, and should cover.
         coverage: the share of the weight that has a figure, 0 to 1.
-        repeats: the number of samples in which every scored job has a figure.
+        repeats: the number of samples behind `interval`; without one, the fewest of any scored job.
         partial: the user asks for a score over part of the jobs.
         penalized: perf_adj includes the variance penalty.
     """
