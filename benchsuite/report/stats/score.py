@@ -139,7 +139,7 @@ def _reason(scored: Mapping[str, JobSummary], total: float, incomplete: tuple[st
     if not total:
         return NO_WEIGHT
     if not scored:
-        return NO_THROUGHPUT
+        return f"{NO_THROUGHPUT} ({'; '.join(incomplete)})"
     return "; ".join(incomplete) if incomplete and not partial else None
 
 
