@@ -52,7 +52,9 @@ def power(pairs: Mapping[str, tuple[Side, Side]], difference: float = DIFFERENCE
         counts = (np.array([float(n[0])]), np.array([float(n[1])]))
         df = float(noise.df(counts, (counts[0] - 1, counts[1] - 1))[0])
         error = math.sqrt(variance[0] / n[0] + variance[1] / n[1])
-        return 1.0 if not error else float(1 - nctdtr(df, effect / error, stdtrit(df, level)))
+        missed = float(nctdtr(df, effect / error, stdtrit(df, level))) if error else 0.0
+        # scipy gives NaN in place of some probabilities that are 0 to its precision.
+        return 1.0 if math.isnan(missed) else 1 - missed
 
     repeats = (round(statistics.median(of.n[0] for of in sides)), round(statistics.median(of.n[1] for of in sides)))
     low, high = min(repeats), MOST_REPEATS + 1
