@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import nctdtr, stdtrit
+from scipy.special import chdtri, nctdtr, stdtrit
 
 from benchsuite.report.stats.verdict import FAMILY_ERROR, MOST_REPEATS
 from benchsuite.report.stats.welch import Noise, Side, Sides, tested
@@ -45,7 +45,9 @@ def power(pairs: Mapping[str, tuple[Side, Side]], difference: float = DIFFERENCE
     if not sides:
         return None
     noise, level = Noise.of(sides), 1 - FAMILY_ERROR / len(sides) / 2
-    variance = tuple(np.median([of.variance for of in sides], axis=0))
+    df = np.array([of.df for of in sides])
+    # The median of a sample variance is below the variance: by 31 % at 3 repeats.
+    variance = tuple(np.median([of.variance for of in sides] / (chdtri(df, 0.5) / df), axis=0))
     effect = math.log1p(difference)
 
     def found(n: tuple[int, int]) -> float:
