@@ -331,7 +331,7 @@ def test_a_suspect_without_significance_has_the_repeats_that_would_decide(tmp_pa
     assert one.p is not None
     assert one.adjusted is not None
     assert 0.02 < one.p < 0.1
-    assert one.adjusted == pytest.approx(1)
+    assert one.adjusted > 0.5
     assert one.decides is not None
     assert 5 < one.decides < 100
     assert f"% slower in vae (p {one.p:.2g}, 3 repeats): about {one.decides} repeats would decide." in reported(found)

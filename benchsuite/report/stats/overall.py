@@ -11,7 +11,7 @@ from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.format import few
 from benchsuite.report.stats.failures import never_ok
 from benchsuite.report.stats.ratios import JobRatio
-from benchsuite.report.stats.samples import LogMean
+from benchsuite.report.stats.samples import LogMean, stalls
 from benchsuite.report.stats.score import Score, machine_factor, score, speed
 from benchsuite.report.stats.verdict import Verdict
 from benchsuite.report.stats.weights import Weighing, was_left_out, weigh
@@ -85,7 +85,8 @@ def common_suite(summary: Summary, base: Summary, ratios: Sequence[JobRatio], we
     apart = {r.name: why for r in weighed if (why := _apart(r, here[r.name], there[r.name]))}
     apart |= {name: "not in the base" for name in here if name not in there and weighing.jobs.get(name, 0.0) > 0}
     members = [ratio for ratio in weighed if ratio.name not in apart]
-    covered = tuple(ratio.name for ratio in members if ratio.ratio)
+    stalled = {name for jobs in (here, there) for name, job in jobs.items() if stalls(job)}
+    covered = tuple(ratio.name for ratio in members if ratio.ratio and ratio.name not in stalled)
     withheld = tuple(_withheld(summary, base, members, weighing))
     return Suite(tuple(r.name for r in members), covered, apart, withheld if covered else (*withheld, NOT_COMPARABLE))
 
