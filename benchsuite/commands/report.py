@@ -76,6 +76,7 @@ def command(
     from benchsuite.report.stats import weights as weighing
     from benchsuite.report.stats.gpus import compare_gpus as side_by_side
     from benchsuite.report.stats.score import score, without_penalty
+    from benchsuite.report.stats.smoke import without_smoke
 
     if price is not None and not (0 < price < math.inf):
         raise UsageError(f"--price: must be a number above 0, found {price:g}")
@@ -95,7 +96,7 @@ def command(
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = str(out / "logs") if (out / "logs").is_dir() else None
     gpus = side_by_side(summary) if compare_gpus else None
-    scored = score(summary, laid, penalized=penalize_variance)
+    scored = without_smoke(score(summary, laid, penalized=penalize_variance), summary)
     report = Report(str(out), summary, scored, comparisons, logs, price, gpus)
     if not any(target.to_stdout for target in targets):
         terminal.render(document(report), console)

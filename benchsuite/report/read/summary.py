@@ -179,6 +179,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="how tasks differ in what they train, old -> new; then perf means nothing")
     ] = ()
     settings: Annotated[dict[str, Any], Meta(description="what was asked, by field")] = {}
+    tags: Annotated[tuple[str, ...], Meta(description="labels of the job")] = ()
     data_used: Annotated[tuple[DataUsed, ...], Meta(description="what the tasks read")] = ()
     batch_size: Annotated[int | None, Meta(description="the size found for a job that asks for `auto`")] = None
     ranks: Annotated[int, Meta(description="processes that train one model together")] = 1

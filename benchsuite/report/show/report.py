@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.document import Document, Section, sentence
+from benchsuite.report.show.document import Document, ScoreBlock, Section, sentence
 from benchsuite.report.show.sections.comparison import comparison_section
 from benchsuite.report.show.sections.gpus import gpus_section, scaling_section
 from benchsuite.report.show.sections.jobs import jobs_section
 from benchsuite.report.show.sections.origin import headline, progress
 from benchsuite.report.show.sections.score import score_block
+from benchsuite.report.show.sections.smoke import smoke_block, smoke_lead
 from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
 from benchsuite.report.show.sections.use import slowed_section, use_section
 from benchsuite.report.stats.compare import Comparison
@@ -42,11 +43,16 @@ def document(report: Report) -> Document:
     intro = [headline(summary), *([progress(summary)] if summary.in_progress else [])]
     return Document(
         title=f"Results of {report.title}",
-        intro=tuple(sentence(line, "quiet") for line in intro),
+        intro=(*smoke_lead(summary), *(sentence(line, "quiet") for line in intro)),
         jobs=jobs_section(summary, report.score) if summary.jobs else None,
         sections=tuple(section for section in _sections(report) if section),
-        score=score_block(summary, report.score, report.comparisons, report.price) if summary.jobs else None,
+        score=_block(report) if summary.jobs else None,
     )
+
+
+def _block(report: Report) -> ScoreBlock:
+    block = score_block(report.summary, report.score, report.comparisons, report.price)
+    return smoke_block(report.summary, block) or block
 
 
 def _sections(report: Report) -> Iterator[Section | None]:

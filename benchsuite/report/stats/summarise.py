@@ -101,6 +101,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         workload=tasks[0].workload,
         unlike=_unlike(rows, tasks),
         settings=_settings(rows[0]),
+        tags=rows[0].task.job.tags,
         data_used=data_used(rows),
         batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
         **_group(rows),
