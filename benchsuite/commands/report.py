@@ -83,7 +83,6 @@ def command(
     from benchsuite.report.stats.gpus import compare_gpus as side_by_side
     from benchsuite.report.stats.power import score_per_watt
     from benchsuite.report.stats.score import score, without_penalty
-    from benchsuite.report.stats.smoke import without_smoke
 
     if price is not None and not (0 < price < math.inf):
         raise UsageError(f"--price: must be a number above 0, found {price:g}")
@@ -105,7 +104,7 @@ def command(
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = ", ".join(str(out / "logs") for out in outs if (out / "logs").is_dir()) or None
     gpus = side_by_side(summary) if compare_gpus else None
-    scored = without_smoke(score(summary, laid, penalized=penalize_variance, partial=partial), summary)
+    scored = score(summary, laid, penalized=penalize_variance, partial=partial)
     jobs = {job.name: job for job in summary.jobs}
     watts = score_per_watt(jobs, {**laid.jobs, **laid.missing}, penalized=penalize_variance) if power else None
     report = Report(", ".join(map(str, outs)), summary, scored, comparisons, logs, price, gpus, watts)

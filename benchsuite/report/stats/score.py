@@ -18,6 +18,7 @@ from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.format import count
 from benchsuite.report.stats.failures import Never, never_ok
 from benchsuite.report.stats.samples import LogMean, repeat_rates, stalls, weighted_mean
+from benchsuite.report.stats.smoke import NO_SCORE, smoke_check
 from benchsuite.report.stats.weights import Weighing, was_left_out
 
 FAILURE_LIMIT = 0.01
@@ -201,6 +202,8 @@ def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | No
 
 def _incomplete(summary: Summary, weighed: Collection[JobSummary], weighing: Weighing) -> Iterable[str]:
     """Each reason why a weighed job has no figure, or why the figures are not those of the whole plan."""
+    if smoke_check(summary):
+        yield NO_SCORE
     if summary.in_progress:
         to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
         yield f"in progress: {to_run} of {count(n, 'task')} still to run"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from benchsuite.report.read.load import INSUFFICIENT
 from benchsuite.report.read.summary import JobSummary, Summary
-from benchsuite.report.stats.score import Score
 
 TAG = "smoke"
 NO_SCORE = f"the jobs are tagged `{TAG}`; their measurement is too short to judge a machine by"
@@ -44,10 +43,3 @@ def smoke_check(summary: Summary) -> SmokeCheck | None:
 def _failures(job: JobSummary) -> int:
     """The tasks that fail. A task that is too short for a window trains."""
     return job.fail - job.not_run - sum(task.status == INSUFFICIENT for task in job.tasks)
-
-
-def without_smoke(score: Score, summary: Summary) -> Score:
-    """The score; that of a run that checks function only loses its figures."""
-    if smoke_check(summary) is None:
-        return score
-    return replace(score, value=None, machine=None, interval=None, unpenalized=None, reason=NO_SCORE)
