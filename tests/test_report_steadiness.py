@@ -179,7 +179,7 @@ def correlated(draw: random.Random, sd: float, keep: float) -> list[float]:
 
 @pytest.mark.parametrize(("keep", "least"), [(0.0, 0.92), (0.4, 0.82), (-0.6, 0.92)])
 def test_the_error_covers_the_long_run_rate(keep: float, least: float) -> None:
-    """95 % for slices without correlation or with a negative one; less for those that wander, since few slices hide it."""
+    """95 % for slices without correlation or with a negative one; less for those that wander: few slices hide it."""
     covered = 0
     for seed in range(200):
         slices = make_slices([1000 * rate for rate in correlated(random.Random(seed), 0.03, keep)])

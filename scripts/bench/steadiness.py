@@ -4,8 +4,8 @@
 A process is a rate over time: its kind, with sizes drawn by chance. A run of 15 s or 60 s is cut into slices as the
 timed loop cuts it. The true error of a process is the error, relative to its long-run rate, within which the windows of
 95 % of its runs lie; it is found from many runs. A window is bad if the true error of its process exceeds the margin,
-or if the level changes or drifts inside the window. Processes whose true error lies between 0.7 and 1.4 of the margin are
-left out: both answers are fair there.
+or if the level changes or drifts inside the window. Processes whose true error lies between 0.7 and 1.4 of the margin
+are left out: both answers are fair there.
 
 `python scripts/bench/steadiness.py` prints a row for each kind: how many windows are good, how many of these are
 flagged (false), how many are bad, how many of these are not flagged (missed), and the share judged rightly.

@@ -118,31 +118,27 @@ class Steadiness:
     def _why_not(self) -> Iterator[str]:
         if self.inside and self.settled_s is not None and self.change is not None:
             rose = self.change > 0
-            remedy = "raise warm_up_s or min_time_s" if rose else _QUIET
+            remedy = _LATER if rose else _QUIET
             change = f"{'rose' if rose else 'fell'} by {percent(abs(self.change))} at {self.settled_s:.1f} s"
             yield f"the rate {change}, inside the window: {remedy}"
         if self.drift and self.drifting:
             rising = self.drift.value > 0
-            remedy = (
-                "raise warm_up_s or min_time_s" if rising else "raise min_time_s, and look for heat or a load beside it"
-            )
+            remedy = _LATER if rising else "raise min_time_s, and look for heat or a load beside it"
             drift = f"{100 * self.drift.value:+.1f} ± {percent(self.drift.half)} per 10 s"
             yield f"drifts by {drift}: {remedy}"
         if self.error is None:
             yield "a single slice, or no items: its error is unknown; raise min_time_s"
-        elif self.uncertain:
+        elif self.uncertain and not (self.inside or self.drifting):
             yield f"its rate is known only to ± {percent(self.error)}: {self._remedy()}"
 
     def _remedy(self) -> str:
         """What makes the window's error smaller."""
-        if self.inside or self.drifting:
-            return "see before"
         if self.stall:
             return f"{self.stall.lost_s:.1f} s were lost at {self.stall.at_s:.1f} s; {_QUIET}"
         return "use more repeats, faster readers, or min_time_s of 15 and more"
 
 
-_QUIET = "repeat on a quiet machine"
+_QUIET, _LATER = "repeat on a quiet machine", "raise warm_up_s or min_time_s"
 UNKNOWN = Steadiness()
 
 
