@@ -27,7 +27,6 @@ from benchsuite.measurement import Measurement, Slice
 from benchsuite.report.measure.steadiness import (
     SMALL_CHANGE,
     UNKNOWN,
-    Estimate,
     Steadiness,
     drift,
     last_change,
@@ -36,7 +35,7 @@ from benchsuite.report.measure.steadiness import (
     steadiness,
 )
 from benchsuite.report.measure.window import window_slices
-from benchsuite.report.measure.window_error import regular_pauses
+from benchsuite.report.measure.window_error import Estimate, regular_pauses, student_t
 from benchsuite.report.read.load import load
 from benchsuite.report.read.samples import read_samples
 from benchsuite.report.read.summary import JobSummary, TaskSummary
@@ -83,11 +82,18 @@ def test_the_last_change_of_level(
     assert reported in "; ".join(found.why_not)
 
 
-@pytest.mark.parametrize(("df", "sure"), [(3, 1.835), (4, 1.658), (8, 1.455), (16, 1.378)])
-def test_a_drift_is_held_to_1_percent_whatever_its_number_of_slices(df: int, sure: float) -> None:
-    """The quantiles' ratio, t(99.5 %) / t(97.5 %), from tables of Student's t."""
-    assert Estimate(1.01 * sure, 1.0, df).significant
-    assert not Estimate(0.99 * sure, 1.0, df).significant
+@pytest.mark.parametrize(("df", "interval", "sure"), [(3, 3.182, 5.841), (4, 2.776, 4.604), (16, 2.120, 2.921)])
+def test_intervals_hold_95_percent_and_a_drift_is_held_to_1_percent(df: int, interval: float, sure: float) -> None:
+    """The quantiles are from tables of Student's t."""
+    assert Estimate(1.0, 1.0, df).half == pytest.approx(interval, abs=0.001)
+    assert Estimate(1.001 * sure, 1.0, df).significant
+    assert not Estimate(0.999 * sure, 1.0, df).significant
+
+
+@pytest.mark.parametrize("df", [1, 2, 8, 1000])
+def test_an_interval_is_compared_with_the_margin_as_its_half_width_is(df: int) -> None:
+    for error in (0.001, 0.0016, 0.005, 0.0098, 0.0101, 0.0103, 0.05):
+        assert Estimate(1.0, error, df).is_wider_than(0.02) is (student_t(df, 0.975) * error > 0.02)
 
 
 def test_a_ramp_is_followed_to_its_end() -> None:

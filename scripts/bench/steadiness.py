@@ -41,7 +41,7 @@ class Process:
     """Makes the rates of runs.
 
     Attributes:
-        rates: the rate in each cell of a run of so many cells, with its own chance.
+        rates: the rate in each cell of a run of that number of cells; drawn anew at each call.
         step_s: length of a step at rate 1.
         limit: the long-run rate; None: the mean over runs.
         bad: the level changes or drifts inside every window; None: both answers are fair.
@@ -187,7 +187,7 @@ def step_change(rng: Rng) -> Process:
 
 
 def warm_up(rng: Rng) -> Process:
-    """The rate rises by 10 to 60 % with a time constant of 0.3 to 8 s: from the start, or 15 s before the end.
+    """The rate starts 10 to 60 % lower and rises with a time constant of 0.3 to 8 s, from 15 s before the end on.
 
     Bad if the window's mean is off, or if 3 % are left of it 1.5 s into the window: that is a change of level. Both
     answers are fair if the mean is not off, and 0.7 of the margin or more is left of it at the window's begin.
@@ -324,7 +324,7 @@ def row(name: str, seconds: str, found: Sequence[Judged]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=200, help="processes of each kind and length")
-    parser.add_argument("--runs", type=int, default=200, help="runs from which the true error of a process is found")
+    parser.add_argument("--runs", type=int, default=150, help="runs from which the true error of a process is found")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     print(f"{'kind':36} {'s':>4} {'good':>6} {'false':>6} {'bad':>6} {'missed':>7} {'right':>9}")

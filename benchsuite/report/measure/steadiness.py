@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from benchsuite.measurement import Slice
-from benchsuite.report.measure.window_error import half_width, student_t
+from benchsuite.report.measure.window_error import Estimate, relative_rate
 from benchsuite.report.show.format import percent
 
 # A coefficient of variation of slice rates above this is noted. It does no harm where the window's error is small.
@@ -30,8 +30,6 @@ _FEWEST = 5
 # The fewest slices of a level: an odd slice at the end is no change.
 _LEVEL_SLICES = 3
 _PENALTY = 4.0
-# A drift is significant at 1 %, not 5 %, since a suite has hundreds of windows.
-_SURE = 0.995
 
 
 @dataclass(frozen=True)
@@ -40,20 +38,6 @@ class Change:
 
     at_s: float
     by: float
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure and the half width of its 95 % interval, by Student's t on `df` degrees of freedom."""
-
-    value: float
-    half: float
-    df: int
-
-    @property
-    def significant(self) -> bool:
-        """Whether the value differs from 0, at 1 %."""
-        return abs(self.value) > self.half * student_t(self.df, _SURE) / student_t(self.df)
 
 
 @dataclass(frozen=True)
@@ -79,7 +63,7 @@ class Steadiness:
         drift: of the window's rates, per 10 s.
         spread: time-weighted coefficient of variation of the window's rates; None for one slice or no items.
         inside: the level changed within the window.
-        error: half width of the 95 % interval of the window's rate, relative; None for one slice or no items.
+        rate: of the window, relative to itself; None for one slice or no items.
         stall: the slice to which most of the error is due; None without such a slice.
     """
 
@@ -88,13 +72,18 @@ class Steadiness:
     drift: Estimate | None = None
     spread: Estimate | None = None
     inside: bool = False
-    error: float | None = None
+    rate: Estimate | None = None
     stall: Stall | None = None
 
     @property
     def steady(self) -> bool:
         """Whether the window's rate is known to the margin and holds; False for a single slice, which shows neither."""
-        return self.error is not None and not (self.uncertain or self.drifting or self.inside)
+        return self.rate is not None and not (self.uncertain or self.drifting or self.inside)
+
+    @property
+    def error(self) -> float | None:
+        """The half width of the 95 % interval of the window's rate, relative; None for one slice or no items."""
+        return self.rate.half if self.rate else None
 
     @property
     def scattered(self) -> bool:
@@ -104,11 +93,11 @@ class Steadiness:
     @property
     def uncertain(self) -> bool:
         """Whether the window's error exceeds the margin."""
-        return self.error is not None and self.error > SMALL_CHANGE
+        return self.rate is not None and self.rate.is_wider_than(SMALL_CHANGE)
 
     @property
     def drifting(self) -> bool:
-        return self.drift is not None and self.drift.significant and abs(self.drift.value) > SMALL_CHANGE
+        return self.drift is not None and abs(self.drift.value) > SMALL_CHANGE and self.drift.significant
 
     @property
     def why_not(self) -> tuple[str, ...]:
@@ -135,7 +124,7 @@ class Steadiness:
         """What makes the window's error smaller."""
         if self.stall:
             return f"{self.stall.lost_s:.1f} s were lost at {self.stall.at_s:.1f} s; {_QUIET}"
-        return "use more repeats, faster readers, or min_time_s of 15 and more"
+        return "use more repeats or faster readers, and min_time_s of at least 15"
 
 
 _QUIET, _LATER = "repeat on a quiet machine", "raise warm_up_s or min_time_s"
@@ -144,7 +133,7 @@ UNKNOWN = Steadiness()
 
 def least_steady(streams: Sequence[Steadiness]) -> Steadiness:
     """The least steady of several streams."""
-    return min(streams, key=lambda s: (s.steady, -math.inf if s.error is None else -s.error))
+    return min(streams, key=lambda s: (s.steady, -s.rate.error if s.rate else -math.inf))
 
 
 def steadiness(measured: Sequence[Slice], inside: Sequence[Slice]) -> Steadiness:
@@ -159,7 +148,7 @@ def steadiness(measured: Sequence[Slice], inside: Sequence[Slice]) -> Steadiness
         drift(inside),
         spread(inside),
         within,
-        half_width(level, len(inside)),
+        relative_rate(level, len(inside)),
         stall(inside),
     )
 
@@ -263,8 +252,7 @@ def drift(inside: Sequence[Slice]) -> Estimate | None:
     rest = [y - 1 - slope * (x - middle) for x, y in zip(middles, rates, strict=True)]
     left = math.fsum(w * e * e for w, e in zip(weights, rest, strict=True))
     error = math.sqrt(left / (len(inside) - 2) / squares)
-    half = student_t(len(inside) - 2) * error * math.sqrt(_wandering(rest))
-    return Estimate(slope * DRIFT_SPAN_S, half * DRIFT_SPAN_S, len(inside) - 2)
+    return Estimate(slope * DRIFT_SPAN_S, error * math.sqrt(_wandering(rest)) * DRIFT_SPAN_S, len(inside) - 2)
 
 
 def _wandering(rest: Sequence[float]) -> float:
@@ -288,4 +276,4 @@ def spread(inside: Sequence[Slice]) -> Estimate | None:
     squares = (s.elapsed_s * (s.items / s.elapsed_s - perf) ** 2 for s in inside)
     c = math.sqrt(math.fsum(squares) / seconds) / perf
     df = len(inside) - 1
-    return Estimate(c, student_t(df) * c * math.sqrt((0.5 + c * c) / df), df)
+    return Estimate(c, c * math.sqrt((0.5 + c * c) / df), df)

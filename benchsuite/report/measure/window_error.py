@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import mul
 
@@ -21,12 +22,44 @@ _ORDERS, _SLICES_EACH = 6, 3
 _ROUNDING = 1e-24
 # A pause is a slice that lies this many standard deviations below the median; three at least show that they recur.
 _PAUSE_SDS, _PAUSES = 4.0, 3
+# Levels of Student's t for intervals of 95 and 99 %, and its bounds at 95 %.
+_T_95, _T_99 = 0.975, 0.995
+_LEAST_T, _LARGEST_T = 1.9599, 12.7063
 # The times between pauses are equal if they differ by at most so many slices.
 _EQUAL_SLICES = 1.2
 
 
-def half_width(slices: Sequence[Slice], window: int) -> float | None:
-    """The relative half width of the 95 % interval of a window's rate; None for one slice or no items.
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its standard error, which is known on `df` degrees of freedom."""
+
+    value: float
+    error: float
+    df: int
+
+    @property
+    def half(self) -> float:
+        """The half width of its 95 % interval, by Student's t."""
+        return student_t(self.df, _T_95) * self.error
+
+    @property
+    def significant(self) -> bool:
+        """Whether the value differs from 0, at 1 %, not 5 %: a suite has hundreds of windows."""
+        return abs(self.value) > student_t(self.df, _T_99) * self.error
+
+    def is_wider_than(self, margin: float) -> bool:
+        """Whether `half` exceeds the margin.
+
+        Student's t lies between its values for infinite and for one degree of freedom. Where either decides, as for
+        most windows, scipy is not imported.
+        """
+        if self.error * _LEAST_T > margin:
+            return True
+        return self.error * _LARGEST_T > margin and self.half > margin
+
+
+def relative_rate(slices: Sequence[Slice], window: int) -> Estimate | None:
+    """A window's rate relative to itself, which is 1, with its error; None for one slice or no items.
 
     The variance of a mean of `window` slices follows from an autoregressive model of all `slices`, as in Heidelberger
     and Welch, 1981, "A spectral method for confidence interval generation and run length control in simulations". The
@@ -51,7 +84,7 @@ def half_width(slices: Sequence[Slice], window: int) -> float | None:
         without += (pause / window) ** 2 / 4
         if without < variance:
             variance, order = without, without_order
-    return student_t(n - 1 - order) * math.sqrt(variance)
+    return Estimate(1.0, math.sqrt(variance), n - 1 - order)
 
 
 def variance_of_mean(series: Sequence[float], size: int) -> tuple[float, int]:
@@ -136,9 +169,9 @@ def _squares(series: Sequence[float]) -> float:
     return math.fsum(map(mul, series, series))
 
 
-def student_t(df: int, level: float = 0.975) -> float:
+def student_t(df: int, level: float) -> float:
     """The quantile of Student's t distribution."""
-    # scipy takes a quarter of a second to import, and a command that judges no window does not need it.
+    # scipy takes half a second to import, which `run` need not wait for.
     from scipy.special import stdtrit
 
     return float(stdtrit(df, level))
