@@ -51,7 +51,7 @@ def document(report: Report) -> Document:
     """All that a report shows; sections without content are left out."""
     summary = report.summary
     about = [headline(summary), *([progress(summary)] if summary.in_progress else [])]
-    verdict = lead(report.score, report.comparisons) if summary.jobs else ()
+    verdict = lead(summary, report.score, report.comparisons) if summary.jobs else ()
     return Document(
         title=f"Results of {report.title}",
         intro=(*verdict, *(sentence(line, "quiet") for line in about)),
