@@ -6,14 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from benchsuite.report.read.summary import JobSummary, Summary
-from benchsuite.report.show.format import one_line
+from benchsuite.report.show.format import count, one_line
 from benchsuite.report.stats.failures import FailureTest, Never
+from benchsuite.report.stats.score import Score
 from benchsuite.report.stats.verdict import FAMILY_ERROR
 
 
 def failed(job: JobSummary) -> int:
     """The tasks that ran and failed."""
     return job.fail - job.not_run
+
+
+def never_label(score: Score) -> str:
+    """What `never_words` stand under."""
+    return "Not ok so far" if score.in_progress else "Never ok"
 
 
 def never_words(nevers: Iterable[Never], summary: Summary) -> list[str]:
@@ -32,7 +38,7 @@ def _never(job: str, places: list[Never], several: bool) -> str:
     where = ""
     if places[0].others_ok:
         where = f" on {', '.join(one_line(place.place if several else _gpus(place)) for place in places)}"
-    return f"{one_line(job)}{where} ({n} of {n} tasks fail)"
+    return f"{one_line(job)}{where} ({n} of {count(n, 'task')} {'fails' if n == 1 else 'fail'})"
 
 
 def _gpus(never: Never) -> str:

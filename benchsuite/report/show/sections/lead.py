@@ -8,7 +8,7 @@ from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Sentence, Span, Tone
 from benchsuite.report.show.format import bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.sections.against import VERDICT_TONES, covered, withheld_words
-from benchsuite.report.show.sections.failures import failed, never_words
+from benchsuite.report.show.sections.failures import failed, never_label, never_words
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.overall import Overall
 from benchsuite.report.stats.score import Score
@@ -39,7 +39,8 @@ def _own(summary: Summary, score: Score) -> Sentence:
     # A job without any ok task is a reason for no score, and named as such.
     never = [one for one in score.never if one.others_ok or not score.weighing.jobs.get(one.job)]
     if never:
-        spans.append(Span(f" Never ok: {'; '.join(few(never_words(never, summary), _NAMED))}.", "bad", strong=True))
+        places = "; ".join(few(never_words(never, summary), _NAMED))
+        spans.append(Span(f" {never_label(score)}: {places}.", "bad", strong=True))
     return Sentence(tuple(spans))
 
 

@@ -11,7 +11,7 @@ from benchsuite.report.show.document import Cell, Fact, Figure, ScoreBlock, Sent
 from benchsuite.report.show.format import count, few, number, one_line, percent
 from benchsuite.report.show.sections.against import against
 from benchsuite.report.show.sections.basis import basis
-from benchsuite.report.show.sections.failures import never_words
+from benchsuite.report.show.sections.failures import never_label, never_words
 from benchsuite.report.show.sections.power import power_figure
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.power import ScorePerWatt
@@ -46,11 +46,7 @@ def _own(summary: Summary, score: Score) -> Iterator[Figure]:
     if score.speed is not None:
         yield Figure("Speed", Cell(number(score.speed), score.speed), (sentence(_speed(summary, score)),))
     if score.value and (summary.gpus_used or any(repeat.tasks > 1 for job in summary.jobs for repeat in job.repeats)):
-        on = count(summary.gpus_used, "GPU") if summary.gpus_used else "no GPU"
-        plain = f"; without penalties {number(score.machine_speed)}" if score.machine_speed else ""
-        part = f", {_only(score)}" if score.partial else ""
-        added = sentence(f"throughputs of all tasks of a wave added up ({on}){part}{plain}")
-        yield Figure("Machine score", Cell(number(score.machine), score.machine), (added,))
+        yield Figure("Machine score", Cell(number(score.machine), score.machine), (sentence(_machine(summary, score)),))
     verdict = sentence(score.verdict, _TONES[score.verdict], strong=True)
     rate = Cell(percent(score.failure_rate), score.failure_rate)
     yield Figure("Failure rate", rate, (verdict, sentence(_failures(score))))
@@ -70,6 +66,15 @@ def _beside_score(score: Score) -> Iterator[Sentence]:
 
 def _only(score: Score) -> str:
     return f"over {score.scored} of {count(score.weighed, 'job')} only"
+
+
+def _machine(summary: Summary, score: Score) -> str:
+    if score.machine is None:
+        return "no figures per repeat are kept"
+    on = count(summary.gpus_used, "GPU") if summary.gpus_used else "no GPU"
+    part = f", {_only(score)}" if score.partial else ""
+    plain = f"; without penalties {number(score.machine_speed)}" if score.machine_speed else ""
+    return f"throughputs of all tasks of a wave added up ({on}){part}{plain}"
 
 
 def _speed(summary: Summary, score: Score) -> str:
@@ -108,7 +113,7 @@ def _reservations(summary: Summary, score: Score) -> Iterator[Fact]:
     elif score.reason:
         yield fact("No score", score.reason, "warn")
     if score.never:
-        yield fact("Never ok", "; ".join(few(never_words(score.never, summary), _NAMED)), "bad")
+        yield fact(never_label(score), "; ".join(few(never_words(score.never, summary), _NAMED)), "bad")
     if score.value and score.provisional and any(job.repeats for job in summary.jobs):
         remedy = f"an interval needs {MIN_REPEATS}: measure with jobs --repeat {MIN_REPEATS}"
         found = count(score.repeats, "repeat") if score.repeats else "no repeat"
