@@ -33,7 +33,7 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
     found = comparison.overall
     which = f" / {one_line(comparison.name)}" if named else ""
     if found.per_gpu:
-        about = f"over {covered(found)}{interval_words(found.per_gpu.verdict, comparison.margin)}"
+        about = f"over {covered(comparison)}{interval_words(found.per_gpu.verdict, comparison.margin)}"
         yield _figure(f"Per GPU{which}", found.per_gpu, about)
         machines = f"{count(found.gpus[0], 'GPU')} against {found.gpus[1]}"
         failures = comparison.failures.fail + comparison.failures.base_fail
@@ -73,11 +73,14 @@ def withheld_words(found: Overall, brief: bool = False) -> str:
     return "; ".join([*parts, *other])
 
 
-def covered(found: Overall) -> str:
-    """The number of jobs that the ratios cover, and of how many."""
+def covered(comparison: Comparison) -> str:
+    """The number of jobs that the ratios cover, of how many, and how many of them train something else."""
+    found = comparison.overall
+    unlike = sum(job.forced and job.name in found.jobs for job in comparison.jobs)
+    other = f", {unlike} of another workload" if unlike else ""
     if len(found.jobs) == found.suite:
-        return count(found.suite, "common job")
-    return f"{len(found.jobs)} of {count(found.suite, 'common job')} only"
+        return f"{count(found.suite, 'common job')}{other}"
+    return f"{len(found.jobs)} of {count(found.suite, 'common job')} only{other}"
 
 
 def apart_words(found: Overall) -> str:

@@ -63,7 +63,8 @@ def _against(comparison: Comparison) -> Sentence:
     if found.per_gpu is None:
         spans = [Span(f"No ratio to {name}: {withheld_words(found, brief=True)}.", "warn", strong=True)]
     else:
-        spans = [Span(f"Against {name}: {_ratios(found)}{_covered(found)}.", "warn" if found.withheld else "")]
+        part = _covered(comparison)
+        spans = [Span(f"Against {name}: {_ratios(found)}{part}.", "warn" if part else "")]
         spans += _verdicts(found)
         if comparison.base_score.verdict == "FAIL":
             base = comparison.base_score
@@ -82,11 +83,13 @@ def _ratios(found: Overall) -> str:
     return f"per GPU {ratio(found.per_gpu.value)}x, whole machine {ratio(found.machine.value)}x {gpus}"
 
 
-def _covered(found: Overall) -> str:
-    """The part of the suite that the ratios cover, and why; empty if they cover all of it."""
-    if not found.withheld:
+def _covered(comparison: Comparison) -> str:
+    """What the ratios are over, and why, unless it is the same work as the whole suite."""
+    found = comparison.overall
+    if not found.withheld and not any(job.forced for job in comparison.jobs):
         return ""
-    return f", over {covered(found)} ({withheld_words(found, brief=True)})"
+    why = f" ({withheld_words(found, brief=True)})" if found.withheld else ""
+    return f", over {covered(comparison)}{why}"
 
 
 def _verdicts(found: Overall) -> Iterator[Span]:
