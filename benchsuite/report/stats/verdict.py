@@ -138,9 +138,10 @@ def _family(sides: Sequence[Sides], noise: Noise, m: float, own_df: bool = True)
     verdicts = []
     for i, d in enumerate(difference.tolist()):
         word: Word = "AMBIGUOUS"
-        if same[i] <= FAMILY_ERROR:
+        # The test may have more degrees of freedom than the interval: no word contradicts the interval beside it.
+        if same[i] <= FAMILY_ERROR and abs(d) + half[i] <= m:
             word = "SAME"
-        elif differs[i] <= FAMILY_ERROR:
+        elif differs[i] <= FAMILY_ERROR and abs(d) > half[i]:
             word = "FASTER" if d > 0 else "SLOWER"
         verdicts.append(
             Verdict(

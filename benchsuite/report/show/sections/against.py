@@ -44,7 +44,9 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
             interval = interval_words(verdict, comparison.margin) if verdict.df is not None else ""
             yield _figure(f"Whole machine{which}", found.machine, f"{machines}{interval}")
         else:
-            yield fact(f"Whole machine{which}", f"no ratio ({machines}): a side does not state its tasks at once")
+            yield fact(
+                f"Whole machine{which}", f"no ratio ({machines}): {one_line(found.machine_withheld, 400)}", "warn"
+            )
     if found.withheld:
         label = "Only a part" if found.per_gpu else "No ratio"
         remedy = "" if found.partial or NOT_COMPARABLE in found.withheld else "; --partial compares the other jobs"

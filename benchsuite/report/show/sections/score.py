@@ -134,8 +134,8 @@ def _priced(score: Score, price: float | None) -> Iterator[Figure]:
     """The cost of a unit of machine score: the lower, the better."""
     if price is None:
         return
-    value = None if score.partial else score.machine
+    value = None if score.partial or score.never else score.machine
     cost = price / value if value else None
-    missing = "no machine score over all jobs" if score.incomplete else "no machine score"
+    missing = "none: a job never succeeds on a GPU" if score.never else "none: no machine score over all jobs"
     beside = f"{number(price)} / {number(value)} (less is better)" if value else missing
     yield Figure("Price / machine score", Cell(number(cost), cost), (sentence(beside),))
