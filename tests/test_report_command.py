@@ -144,7 +144,7 @@ def test_a_summary_stands_for_its_folder(call: Call, tmp_path: Path) -> None:
     (folder / "logs").rmdir()
     assert logs not in call("report", folder)[1]
     against = call("report", folder, "--compare", file)[1]
-    assert f"No ratio to {file}: this run is incomplete; the base: x fails in 1 of 1 task." in unwrapped(against)
+    assert f"No ratio to {file}: this run has no score; the base: x fails in 1 of 1 task." in unwrapped(against)
 
 
 def test_a_summary_is_printed_and_overwrites_nothing(call: Call, tmp_path: Path) -> None:

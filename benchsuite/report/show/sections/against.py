@@ -36,13 +36,12 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
         about = f"over {covered(comparison)}{interval_words(found.per_gpu.verdict, comparison.margin)}"
         yield _figure(f"Per GPU{which}", found.per_gpu, about)
         machines = f"{count(found.gpus[0], 'GPU')} against {found.gpus[1]}"
-        failures = comparison.failures.fail + comparison.failures.base_fail
-        machines += ", tasks that fail count like ok ones" if failures else ""
         if found.machine:
             verdict = found.machine.verdict
+            failures = ", tasks that fail count like ok ones" if _some_fail(comparison) else ""
             # Without an interval the reason is that of the ratio per GPU.
             interval = interval_words(verdict, comparison.margin) if verdict.df is not None else ""
-            yield _figure(f"Whole machine{which}", found.machine, f"{machines}{interval}")
+            yield _figure(f"Whole machine{which}", found.machine, f"{machines}{failures}{interval}")
         else:
             yield fact(
                 f"Whole machine{which}", f"no ratio ({machines}): {one_line(found.machine_withheld, 400)}", "warn"
@@ -61,6 +60,12 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
         yield fact(f"Failures{which}", words, "warn" if differs(comparison.failures) else "")
 
 
+def _some_fail(comparison: Comparison) -> bool:
+    """Whether tasks of the jobs that the ratios cover fail on either side."""
+    tests = (job.failures for job in comparison.jobs if job.name in comparison.overall.jobs)
+    return any(test and test.fail + test.base_fail for test in tests)
+
+
 def withheld_words(found: Overall, brief: bool = False) -> str:
     """Why there is no ratio over the whole suite, with each side named once.
 
@@ -70,7 +75,8 @@ def withheld_words(found: Overall, brief: bool = False) -> str:
     here = [reason.removeprefix(_HERE) for reason in found.withheld if reason.startswith(_HERE)]
     base = [reason.removeprefix(_BASE) for reason in found.withheld if reason.startswith(_BASE)]
     other = [reason for reason in found.withheld if not reason.startswith((_HERE, _BASE))]
-    parts = [] if not here else ["this run is incomplete"] if brief else [f"{_HERE}{', '.join(here)}"]
+    own = "this run is incomplete" if found.partial else "this run has no score"
+    parts = [own if brief else f"{_HERE}{', '.join(here)}"] if here else []
     parts += [f"{_BASE}{', '.join(few(base, _BRIEF) if brief else base)}"] if base else []
     return "; ".join([*parts, *other])
 

@@ -79,7 +79,8 @@ def _ratios(found: Overall) -> str:
     assert found.per_gpu
     gpus = f"({count(found.gpus[0], 'GPU')} against {found.gpus[1]})"
     if found.machine is None:
-        return f"per GPU {ratio(found.per_gpu.value)}x, whole machine n/a {gpus}"
+        why = f"; no ratio of the machines: {one_line(found.machine_withheld)}" if found.machine_withheld else ""
+        return f"per GPU {ratio(found.per_gpu.value)}x, whole machine n/a {gpus}{why}"
     return f"per GPU {ratio(found.per_gpu.value)}x, whole machine {ratio(found.machine.value)}x {gpus}"
 
 

@@ -130,12 +130,17 @@ def _unlike(summary: Summary) -> Iterator[Fact]:
         yield fact("Unlike tasks", f"{unlike}: a mean over different work; report them apart", "warn")
 
 
+def _no_machine(score: Score) -> str:
+    if score.reason or score.partial:
+        return "no machine score over all jobs"
+    return "a job never succeeds on a GPU" if score.never else "no figures per repeat are kept"
+
+
 def _priced(score: Score, price: float | None) -> Iterator[Figure]:
     """The cost of a unit of machine score: the lower, the better."""
     if price is None:
         return
     value = None if score.partial or score.never else score.machine
     cost = price / value if value else None
-    missing = "none: a job never succeeds on a GPU" if score.never else "none: no machine score over all jobs"
-    beside = f"{number(price)} / {number(value)} (less is better)" if value else missing
+    beside = f"{number(price)} / {number(value)} (less is better)" if value else f"none: {_no_machine(score)}"
     yield Figure("Price / machine score", Cell(number(cost), cost), (sentence(beside),))
