@@ -305,7 +305,9 @@ def test_the_whole_report_fits_its_width(
     run(tmp_path / "fails", fails=["vae", ("atari", 1)])
     for arguments in (
         (BASELINES / "h200x2.json", "--compare", "h200", "--compare", "v100", "--power", "--price", "1"),
-        (tmp_path / "fails", "--compare", BASELINES / "h200x2.json", "--partial"),
+        (tmp_path / "fails", "--compare", tmp_path / "fails", "--compare", BASELINES / "h200x2.json", "--partial"),
     ):
         out = call("report", *arguments)[1]
         assert max(map(len, out.splitlines())) <= width
+        figures = [line for line in out.splitlines() if line.startswith(("  Per GPU", "  Whole machine"))]
+        assert all(re.search(r" ([0-9.]+x|no ratio) ", line) for line in figures), "labels leave room for the figures"

@@ -22,6 +22,8 @@ VERDICT_TONES: dict[str, Tone] = {
 }
 _HERE, _BASE = "this run: ", "the base: "
 _NAMED, _BRIEF = 8, 4
+# The longest name of a base in a label: labels are never folded.
+_LABEL = 24
 
 
 def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
@@ -31,7 +33,7 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
         named: give the base's name, for there are several bases.
     """
     found = comparison.overall
-    which = f" / {one_line(comparison.name)}" if named else ""
+    which = f" / {_short(comparison.name)}" if named else ""
     if found.per_gpu:
         about = f"over {covered(comparison)}{interval_words(found.per_gpu.verdict, comparison.margin)}"
         yield _figure(f"Per GPU{which}", found.per_gpu, about)
@@ -58,6 +60,12 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
         yield fact(f"Base{which}", f"FAIL: {_failed(comparison)}", "bad")
     if words := failure_words(comparison.failures):
         yield fact(f"Failures{which}", words, "warn" if differs(comparison.failures) else "")
+
+
+def _short(name: str) -> str:
+    """The name of a base, or the end of a long path."""
+    name = one_line(name)
+    return name if len(name) <= _LABEL else f"...{name[3 - _LABEL :]}"
 
 
 def _some_fail(comparison: Comparison) -> bool:
