@@ -180,8 +180,8 @@ def test_the_original_comparison_is_reproduced_but_for_failures_of_the_base(orig
         assert job.base_perf_adj == pytest.approx(row["perf_base_adj"] * share, abs=0.0051)
         assert job.ratio_adj == pytest.approx(row["perf_ratio_adj"] / share, abs=0.011)
     paid = math.prod(share ** laid.jobs[name] for name, share in passed.items()) ** (1 / sum(laid.jobs.values()))
-    assert found.score == pytest.approx(scores["Score"], abs=0.0051)
-    assert found.base_score == pytest.approx(scores["Score (baseline)"] * paid, abs=0.0051)
+    assert score(summary, laid).value == pytest.approx(scores["Score"], abs=0.0051)
+    assert found.base_score.value == pytest.approx(scores["Score (baseline)"] * paid, abs=0.0051)
 
 
 def test_milaruns_results_from_the_front_door(call: Call, original: Path, tmp_path: Path) -> None:
@@ -499,8 +499,9 @@ def test_factors_and_exclusions_come_in_beside_figures_of_benchsuite(tmp_path: P
         found = compare(new, base, weigh(ones, new), "base")
         rows = {job.name: job for job in found.jobs}
         assert [rows[name].base_perf for name in ("atari", "reso", "vae")] == [12800.0, 78.125, 100.0]
-        assert found.scored == ("atari", "reso", "vae")
+        assert found.overall.jobs == ("atari", "reso", "vae")
         assert rows["translator"].excluded == "milarun left waiting for data out of its time"
+        assert found.overall.apart == {"translator": rows["translator"].excluded}
     back = compare(old, new, weigh(ones, old), "base")
     assert {job.name: job.perf for job in back.jobs}["atari"] == 12800.0
     assert {job.name: job.unit_factor for job in converted(old).jobs}["toy_lstm"] == 0.97
@@ -509,9 +510,12 @@ def test_factors_and_exclusions_come_in_beside_figures_of_benchsuite(tmp_path: P
 def test_two_runs_of_milarun_count_alike_and_stand_as_published(tmp_path: Path) -> None:
     old = suite(tmp_path)
     found = compare(old, old, weigh(Weights(None), old), "base")
-    assert (len(found.scored), found.ratio, found.score) == (5, 1.0, pytest.approx(90.0))
+    assert found.overall.per_gpu
+    assert (len(found.overall.jobs), found.overall.per_gpu.value) == (5, 1.0)
+    assert found.base_score.value == pytest.approx(90.0)
     mixed = compare(old, converted(old), weigh(Weights(None), old), "base")
-    assert (len(mixed.scored), mixed.ratio) == (4, 1.0)
+    assert mixed.overall.per_gpu
+    assert (len(mixed.overall.jobs), mixed.overall.per_gpu.value) == (4, pytest.approx(1.0))
 
 
 def test_other_suites_have_no_factors(tmp_path: Path) -> None:
