@@ -193,7 +193,7 @@ def test_without_a_plan_it_says_so(tmp_path: Path) -> None:
 
 def test_every_kind_of_trouble_has_its_reason(tmp_path: Path) -> None:
     tasks = [make_task(gpu=gpu) for gpu in range(3)]
-    keep_run(tmp_path, [make_result(rates=[5, 50]), make_result(gpu=1, rates=[60, 140] * 15)], tasks)
+    keep_run(tmp_path, [make_result(rates=[5, 50]), make_result(gpu=1, rates=[60] * 19 + [140] * 11)], tasks)
     (tmp_path / "bad.json").write_bytes(b"[]")
     document = loaded(tmp_path)
     assert row(section(document, "Jobs"), "vae")["n"].value == 3
@@ -204,6 +204,7 @@ def test_every_kind_of_trouble_has_its_reason(tmp_path: Path) -> None:
     unsteady = row(section(document, "Unsteady"), "vae.J0.1")
     assert unsteady["spread"].text.startswith("40.0 ± ")
     assert unsteady["spread"].value == pytest.approx(0.4)
+    assert unsteady["error"].value == pytest.approx(0.66, abs=0.01)
     ((bad,),) = section(document, "Files that cannot be used (1; counted as no task)").parts
     assert isinstance(bad, Fact)
     assert (bad.label, bad.sentence.text.split(" of ")[0]) == ("bad.json", "not a result")

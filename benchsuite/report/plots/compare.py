@@ -44,7 +44,8 @@ def draw(source: Source) -> Figure:
     for place, job in enumerate(shown):
         _job(axes, place, job)
     of_all = f" ({len(shown)} of {count(len(jobs), 'job')})" if len(jobs) > len(shown) else ""
-    title = f"{one_line(source.summary.source)} against {one_line(PurePath(source.base_name).name)}{of_all}"
+    base = source.base.source if source.base.sessions else PurePath(source.base_name).name
+    title = f"{one_line(source.summary.source)} against {one_line(base)}{of_all}"
     axes.set_title(title, loc="left", parse_math=False)
     axes.axvline(1.0, color="0.4", linewidth=1)
     axes.set_yticks(range(len(shown)), [one_line(job.name) for job in shown])

@@ -113,8 +113,14 @@ class TaskSummary(Record, frozen=True, kw_only=True):
         float | None, Meta(description="seconds since go at which the rate settled; 0: from the first slice")
     ] = None
     change: Annotated[float | None, Meta(description="relative change of the rate at `settled_s`")] = None
-    steady: bool | None = None
-    unsteady: Annotated[tuple[str, ...], Meta(description="what makes the window not steady")] = ()
+    error: Annotated[
+        float | None,
+        Meta(description="half width of the 95 % interval of perf, relative, from the window's slices alone"),
+    ] = None
+    steady: Annotated[
+        bool | None, Meta(description="whether the window's rate is known to 2 %, on one level and without a drift")
+    ] = None
+    unsteady: Annotated[tuple[str, ...], Meta(description="what makes the window not steady, each with a remedy")] = ()
     perf_unthrottled: Annotated[
         float | None,
         Meta(description="perf over the window's slices without thermal or hardware slow-down; null: none was slowed"),
@@ -146,6 +152,10 @@ class GpuSummary(Record, frozen=True, kw_only=True):
     max: float | None = None
 
 
+# Every task is ok; some are not; none of those that ran is; none was run; a run in progress has some still to run.
+JobState = Literal["ok", "fails in part", "fails", "never run", "in progress"]
+
+
 class JobSummary(Record, frozen=True, kw_only=True):
     """One row of the report: a job, or one combination of an unrolled job's axes."""
 
@@ -156,6 +166,9 @@ class JobSummary(Record, frozen=True, kw_only=True):
     unit: Annotated[str | None, Meta(description="what an item is")] = None
     devices: Annotated[str, Meta(description="the placement's `devices`")] = "each"
     n: Annotated[int, Meta(description="planned tasks")]
+    state: Annotated[
+        JobState | None, Meta(description="whether the job has a number; null: another program's publication")
+    ] = None
     fail: Annotated[int, Meta(description="tasks that are not ok, without `to_run`")]
     not_run: Annotated[int, Meta(description="of `fail`, tasks that never ended")] = 0
     to_run: Annotated[int, Meta(description="tasks that a run in progress has yet to end")] = 0
@@ -229,6 +242,9 @@ class Session(Record, frozen=True, kw_only=True):
     source: Annotated[str, Meta(description="name of its folder or file")]
     created: str | None = None
     hosts: tuple[str, ...] = ()
+    differences: Annotated[
+        tuple[str, ...], Meta(description="how machine, software and settings differ from the first run, old -> new")
+    ] = ()
 
 
 class Summary(Record, frozen=True, kw_only=True):
@@ -242,8 +258,14 @@ class Summary(Record, frozen=True, kw_only=True):
     provenance: Annotated[str | None, Meta(description="where a baseline's figures come from")] = None
     planned: Annotated[bool, Meta(description="n counts planned tasks; false: only the results that were found")] = True
     in_progress: Annotated[bool, Meta(description="made while the run went on")] = False
+    complete: Annotated[
+        bool | None,
+        Meta(description="every planned task was run, every job has a number, and no job was left out; null: unknown"),
+    ] = None
     profile: ProfileRef | None = None
-    machines: Annotated[tuple[Machine, ...], Meta(description="empty where no run.json says")] = ()
+    machines: Annotated[
+        tuple[Machine, ...], Meta(description="those of the first session; empty where no run.json says")
+    ] = ()
     code: tuple[Code, ...] = ()
     gpus_used: int = 0
     isolation: Annotated[dict[str, int], Meta(description="fence in force -> number of tasks")] = {}

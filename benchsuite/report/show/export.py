@@ -83,14 +83,24 @@ def _price(report: Report) -> dict[str, float | None] | None:
 
 
 def _gpus(found: GpuComparison) -> dict[str, Any]:
-    """Each job's rates by GPU and repeat, the outliers, and why jobs are not tested. The use of the GPUs stands with
-    the tasks of the summary."""
+    """Each job's rates by GPU and repeat, the GPUs that differ, fail or stand out, and what is not tested.
+
+    The use of the GPUs stands with the tasks of the summary.
+    """
     cells = {
         job: [{"gpu": _with(gpu), **_with(cell, "mean", "min", "max", without="uses")} for gpu, cell in of_job.items()]
         for job, of_job in found.cells.items()
     }
-    outliers = [_with(outlier) for outlier in found.outliers]
-    return {"jobs": cells, "outliers": outliers, "untested": dict(found.untested), "tests": found.tests}
+    return {
+        "jobs": cells,
+        "outliers": [_with(outlier) for outlier in found.outliers],
+        "suspects": [_with(suspect) for suspect in found.suspects],
+        "failing": [_with(gpu) for gpu in found.failing],
+        "untested": dict(found.untested),
+        "untested_gpus": [{"gpu": _with(gpu), "jobs": dict(jobs)} for gpu, jobs in found.untested_gpus.items()],
+        "tests": found.tests,
+        "power": _with(found.power) if found.power else None,
+    }
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from benchsuite.report.show.sections.jobs import jobs_section
 from benchsuite.report.show.sections.lead import lead
 from benchsuite.report.show.sections.origin import headline, progress
 from benchsuite.report.show.sections.score import score_block
+from benchsuite.report.show.sections.smoke import smoke_block, smoke_lead
 from benchsuite.report.show.sections.subscores import subscores_section
 from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
 from benchsuite.report.show.sections.use import slowed_section, use_section
@@ -51,7 +52,7 @@ def document(report: Report) -> Document:
     """All that a report shows; sections without content are left out."""
     summary = report.summary
     about = [headline(summary), *([progress(summary)] if summary.in_progress else [])]
-    verdict = lead(report.score, report.comparisons) if summary.jobs else ()
+    verdict = smoke_lead(summary) or (lead(report.score, report.comparisons) if summary.jobs else ())
     return Document(
         title=f"Results of {report.title}",
         intro=(*verdict, *(sentence(line, "quiet") for line in about)),
@@ -62,7 +63,8 @@ def document(report: Report) -> Document:
 
 
 def _block(report: Report) -> ScoreBlock:
-    return score_block(report.summary, report.score, report.comparisons, report.price, report.power)
+    block = score_block(report.summary, report.score, report.comparisons, report.price, report.power)
+    return smoke_block(report.summary, block) or block
 
 
 def _sub_scores(report: Report) -> Section | None:

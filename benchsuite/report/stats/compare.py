@@ -14,13 +14,14 @@ from pathlib import Path
 from benchsuite import files
 from benchsuite.report.milarun import suite
 from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary
-from benchsuite.report.sources import summary_of
+from benchsuite.report.sources import run_names, summary_of
 from benchsuite.report.stats.differences import Differences, differences
 from benchsuite.report.stats.failures import FailureTest, compare_failures
 from benchsuite.report.stats.overall import Overall, base_score, common_suite, overall, sides
 from benchsuite.report.stats.planning import Power, power
 from benchsuite.report.stats.ratios import JobRatio, in_todays_unit, job_ratio, side, without_figure
 from benchsuite.report.stats.score import Score
+from benchsuite.report.stats.sessions import together
 from benchsuite.report.stats.subscores import GroupRatio, group_ratios, sub_scores
 from benchsuite.report.stats.verdict import MARGIN, Verdict, judge
 from benchsuite.report.stats.weights import Weighing
@@ -66,14 +67,17 @@ class Comparison:
 
 
 def find_base(name: str) -> Summary:
-    """The summary of a results folder, a summary file, or a shipped baseline.
+    """The summary of a results folder, a summary file, or a shipped baseline; of several, separated by commas, with
+    each run as a session.
 
     Raises:
+        UsageError: a name between commas is empty.
         ProfileError: there is no such file.
-        ResultError: it is neither a summary nor a folder with results.
+        ResultError: it is neither a summary nor a folder with results, or the runs cannot be sessions of one machine.
     """
-    path = Path(name)
-    return summary_of(path if path.exists() else files.find("baselines", name))
+    names = run_names(name)
+    paths = [Path(part) if files.look(Path(part)) else files.find("baselines", part) for part in names]
+    return together([summary_of(path) for path in paths], names)
 
 
 def compare(

@@ -77,9 +77,9 @@ def gpu_power_w(job: JobSummary) -> float | None:
 
     The tasks of a job run side by side in each repeat. A GPU that several tasks share counts once.
     """
-    gpus: dict[int, set[str]] = defaultdict(set)
+    gpus: dict[tuple[int, int], set[str]] = defaultdict(set)
     for task in job.tasks:
-        gpus[task.repeat] |= {gpu.uuid for gpu in task.gpus}
+        gpus[task.session, task.repeat] |= {gpu.uuid for gpu in task.gpus}
     at_once = mean(len(uuids) for uuids in gpus.values())
     each = job.use.power_w if job.use else None
     return each * at_once if each and at_once else None

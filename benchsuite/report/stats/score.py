@@ -18,6 +18,7 @@ from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.format import count
 from benchsuite.report.stats.failures import Never, never_ok
 from benchsuite.report.stats.samples import LogMean, repeat_rates, stalls, weighted_mean
+from benchsuite.report.stats.smoke import NO_SCORE, smoke_check
 from benchsuite.report.stats.weights import Weighing, was_left_out
 
 FAILURE_LIMIT = 0.01
@@ -201,6 +202,8 @@ def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | No
 
 def _incomplete(summary: Summary, weighed: Collection[JobSummary], weighing: Weighing) -> Iterable[str]:
     """Each reason why a weighed job has no figure, or why the figures are not those of the whole plan."""
+    if smoke_check(summary):
+        yield NO_SCORE
     if summary.in_progress:
         to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
         yield f"in progress: {to_run} of {count(n, 'task')} still to run"
@@ -208,12 +211,20 @@ def _incomplete(summary: Summary, weighed: Collection[JobSummary], weighing: Wei
     not_run = [f"{job.name} ({job.not_run} of {job.n})" for job in weighed if job.not_run]
     if not_run:
         yield f"tasks never run: {', '.join(not_run)}"
+    sessions = len(summary.sessions)
+    lacking = [f"{job.name} ({found} of {sessions})" for job in weighed if (found := _sessions(job)) < sessions]
+    if lacking:
+        yield f"not in every session: {', '.join(lacking)}"
     left_out = [name for name in weighing.missing if was_left_out(name, summary)]
     absent = [name for name in weighing.missing if name not in left_out]
     if left_out:
         yield f"left out by --name or --exclude: {', '.join(left_out)}"
     if absent:
         yield f"not in this run: {', '.join(absent)}"
+
+
+def _sessions(job: JobSummary) -> int:
+    return len({task.session for task in job.tasks})
 
 
 def _no_figure(job: JobSummary) -> str | None:

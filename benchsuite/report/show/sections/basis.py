@@ -11,6 +11,7 @@ from benchsuite.report.read.workload import overlap_words
 from benchsuite.report.show.document import Fact, fact
 from benchsuite.report.show.format import NONE, count, few, one_line, percent
 from benchsuite.report.show.sections.origin import machine
+from benchsuite.report.show.sections.sessions import session_facts
 from benchsuite.report.stats.score import Score
 from benchsuite.telemetry import STOLEN_LIMIT
 
@@ -41,6 +42,7 @@ def _machine_facts(summary: Summary) -> Iterator[Fact]:
     yield fact("Machine", machine(summary) or NONE)
     present = "an unknown number" if summary.gpus_present is None else str(summary.gpus_present)
     yield fact("GPUs", f"{summary.gpus_used} used of {present} present")
+    yield from session_facts(summary)
     yield fact("Isolation", _tally(summary.isolation))
     none = "not recorded" if summary.provenance else "no wave has two tasks"
     yield fact("Overlap", f"{NONE} ({none})" if summary.overlap is None else overlap_words(summary.overlap))
