@@ -510,6 +510,7 @@ def test_factors_and_exclusions_come_in_beside_figures_of_benchsuite(tmp_path: P
         assert found.overall.apart["translator"] == "milarun left waiting for data out of its time"
         assert [name for name, row in rows.items() if row.comparable] == ["atari", "reso", "vae"]
         assert rows["translator"].excluded == "milarun left waiting for data out of its time"
+        assert found.overall.apart == {"translator": rows["translator"].excluded}
     back = compare(old, new, weigh(ones, old), "base")
     assert {job.name: job.perf for job in back.jobs}["atari"] == 12800.0
     assert {job.name: job.unit_factor for job in converted(old).jobs}["toy_lstm"] == 0.97

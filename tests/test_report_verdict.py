@@ -238,6 +238,12 @@ def test_a_score_is_a_family_of_its_own() -> None:
     found = judge(jobs, scores={"score": jobs["j0"]})
     assert (alone.word, found["score"].word, found["j0"].word) == ("FASTER", "FASTER", "AMBIGUOUS")
     assert judge(jobs)["j0"] == found["j0"]
+    # Its interval and its word rest on the same degrees of freedom: the jobs show that both sides are as noisy.
+    score = found["score"]
+    assert score.low is not None
+    assert score.df is not None
+    half = float(student.ppf(0.975, score.df)) * 0.012 * math.sqrt(2 / 5)
+    assert score.low == pytest.approx(math.exp(0.03 - half))
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------
