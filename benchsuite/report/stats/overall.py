@@ -106,8 +106,8 @@ def _place(job: JobSummary) -> str:
 
 
 def _withheld(summary: Summary, base: Summary, members: Sequence[JobRatio], weighing: Weighing) -> Iterator[str]:
-    yield from (f"this run: {reason}" for reason in score(summary, weighing).incomplete)
-    yield from (f"the base: {reason}" for reason in base_score(base, weighing).incomplete)
+    yield from (f"this run: {reason}" for reason in score(summary, weighing).blocking)
+    yield from (f"the base: {reason}" for reason in base_score(base, weighing).blocking)
     if refused := [job.name for job in members if job.refused]:
         yield f"another workload: {', '.join(refused)}"
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from benchsuite.report.measure.intervals import MIN_REPEATS, Interval, perf_adjusted, relative_std
 from benchsuite.report.read.summary import JobSummary, Summary
-from benchsuite.report.show.format import count
+from benchsuite.report.show.format import count, few
 from benchsuite.report.stats.failures import Never, never_ok
 from benchsuite.report.stats.samples import LogMean, repeat_rates, stalls, weighted_mean
 from benchsuite.report.stats.smoke import NO_SCORE, smoke_check
@@ -23,6 +23,8 @@ from benchsuite.report.stats.weights import Weighing, was_left_out
 
 FAILURE_LIMIT = 0.01
 NO_THROUGHPUT = "no weighed job has a throughput"
+# The number of absent jobs named.
+_NAMED = 8
 NO_WEIGHT = "the weights of this run's jobs add up to 0"
 
 
@@ -42,10 +44,11 @@ class Score:
         ended: the tasks that `fail` is out of; fewer than `n` only while the run is in progress.
         never: the jobs that never succeed on a GPU, or on the machine.
         incomplete: the reasons why not every weighed job has a figure.
+        blocking: those of them that leave no score, unless the user asks for a part.
         scored, weighed: the numbers of jobs that the score covers, and should cover.
         coverage: the share of the weight that has a figure, 0 to 1.
         repeats: the number of samples behind `interval`; without one, the fewest of any scored job.
-        partial: the user asks for a score over part of the jobs.
+        partial: the score is over a part of the jobs, since the user asks for it or the profile has no more.
         penalized: perf_adj includes the variance penalty.
     """
 
@@ -61,6 +64,7 @@ class Score:
     fail: int
     never: tuple[Never, ...]
     incomplete: tuple[str, ...]
+    blocking: tuple[str, ...]
     scored: int
     weighed: int
     coverage: float | None
@@ -107,8 +111,9 @@ def score(summary: Summary, weighing: Weighing, *, penalized: bool = True, parti
     scored = {name: job for name, job in weighed.items() if job.perf_adj > 0 and not stalls(job)}
     total = math.fsum(weighing.jobs[name] for name in weighed) + math.fsum(weighing.missing.values())
     weights = {name: weighing.jobs[name] for name in scored}
-    incomplete = tuple(_incomplete(summary, weighed.values(), weighing))
-    given = {} if incomplete and not partial else scored
+    blocking = tuple(_blocking(summary, weighed.values(), weighing))
+    incomplete = (*blocking, *_beside_the_profile(summary, weighing))
+    given = {} if blocking and not partial else scored
     machines = {name: machine_throughput(job, penalized=penalized) for name, job in given.items()}
     known = {name: rate for name, rate in machines.items() if rate}
     around = speed(given, weights)
@@ -120,28 +125,31 @@ def score(summary: Summary, weighing: Weighing, *, penalized: bool = True, parti
         speed=around.rate if around else None,
         machine_speed=around.scaled(factor).rate if around and factor else None,
         interval=around.interval if around else None,
-        reason=_reason(scored, total, incomplete, partial),
+        reason=_reason(scored, total, () if partial else blocking, incomplete),
         n=sum(job.n for job in summary.jobs),
         ended=sum(job.ended for job in summary.jobs),
         fail=sum(job.fail for job in summary.jobs),
         never=never_ok(summary),
         incomplete=incomplete,
+        blocking=blocking,
         scored=len(given),
         weighed=len(weighed) + len(weighing.missing),
         coverage=math.fsum(weights.values()) / total if total else None,
         repeats=around.n if around else 0,
         in_progress=summary.in_progress,
-        partial=partial and bool(incomplete),
+        partial=bool(incomplete) and (partial or not blocking),
         penalized=penalized,
     )
 
 
-def _reason(scored: Mapping[str, JobSummary], total: float, incomplete: tuple[str, ...], partial: bool) -> str | None:
+def _reason(
+    scored: Mapping[str, JobSummary], total: float, blocking: tuple[str, ...], incomplete: tuple[str, ...]
+) -> str | None:
     if not total:
         return NO_WEIGHT
     if not scored:
         return f"{NO_THROUGHPUT} ({'; '.join(incomplete)})"
-    return "; ".join(incomplete) if incomplete and not partial else None
+    return "; ".join(blocking) or None
 
 
 def speed(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> LogMean | None:
@@ -200,8 +208,8 @@ def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | No
     return perf_adjusted(statistics.fmean(totals), std, job.ended, job.fail)
 
 
-def _incomplete(summary: Summary, weighed: Collection[JobSummary], weighing: Weighing) -> Iterable[str]:
-    """Each reason why a weighed job has no figure, or why the figures are not those of the whole plan."""
+def _blocking(summary: Summary, weighed: Collection[JobSummary], weighing: Weighing) -> Iterable[str]:
+    """Each reason why there is no score: a weighed job has no figure, or the figures are not of the whole plan."""
     if smoke_check(summary):
         yield NO_SCORE
     if summary.in_progress:
@@ -216,11 +224,23 @@ def _incomplete(summary: Summary, weighed: Collection[JobSummary], weighing: Wei
     if lacking:
         yield f"not in every session: {', '.join(lacking)}"
     left_out = [name for name in weighing.missing if was_left_out(name, summary)]
-    absent = [name for name in weighing.missing if name not in left_out]
     if left_out:
         yield f"left out by --name or --exclude: {', '.join(left_out)}"
-    if absent:
-        yield f"not in this run: {', '.join(absent)}"
+    absent = [name for name in weighing.missing if name not in left_out]
+    if absent and not _has_own_profile(summary):
+        yield f"not in this run: {', '.join(few(absent, _NAMED))}"
+
+
+def _beside_the_profile(summary: Summary, weighing: Weighing) -> Iterable[str]:
+    """The jobs of the weights that the run's own profile does not have: no gap of the run, but a smaller suite."""
+    absent = [name for name in weighing.missing if not was_left_out(name, summary)]
+    if absent and _has_own_profile(summary):
+        yield f"not in this profile: {', '.join(few(absent, _NAMED))}"
+
+
+def _has_own_profile(summary: Summary) -> bool:
+    """Whether the run's profile is known, and is not a shipped one."""
+    return summary.complete is not None and summary.profile is not None and not summary.profile.official
 
 
 def _sessions(job: JobSummary) -> int:

@@ -29,7 +29,7 @@ def _own(summary: Summary, score: Score) -> Sentence:
     spans = [Span(score.verdict, _TONES[score.verdict], strong=True)]
     if score.reason:
         but = ", but no score" if score.verdict == "PASS" else ", no score"
-        reasons = "; ".join(few(score.incomplete or (score.reason,), _NAMED))
+        reasons = "; ".join(few(score.blocking or (score.reason,), _NAMED))
         spans.append(Span(f"{but}: {reasons}.", "warn", strong=True))
         spans += [Span(f" {_failures(summary, score)}.")] if score.ended else []
     else:
