@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import chdtri, nctdtr, stdtrit
 
 from benchsuite.report.stats.verdict import FAMILY_ERROR, MOST_REPEATS
-from benchsuite.report.stats.welch import Noise, Side, Sides, satterthwaite, tested
+from benchsuite.report.stats.welch import Floats, Noise, Side, Sides, tested
 
 # The difference whose power is stated, and the power that is enough.
 DIFFERENCE, POWER = 0.03, 0.8
@@ -46,23 +46,32 @@ def power(pairs: Mapping[str, tuple[Side, Side]], difference: float = DIFFERENCE
     if not sides:
         return None
     noise, level = Noise.of(sides), 1 - FAMILY_ERROR / len(sides) / 2
-    df = np.array([of.df for of in sides])
-    # The median of a sample variance is below the variance: at 3 repeats it is 0.69 of it.
-    variance = tuple(np.median(np.array([of.variance for of in sides]) * df / chdtri(df, 0.5), axis=0))
+    variances = np.array([of.variance for of in sides])
     effect = math.log1p(difference)
+    repeats = (round(statistics.median(of.n[0] for of in sides)), round(statistics.median(of.n[1] for of in sides)))
+    measured_df = _df(noise, repeats)
+    # The median of a sample variance is below the variance: with 2 degrees of freedom it is 0.69 of it.
+    unbiased = float(measured_df / chdtri(measured_df, 0.5))
 
     def found(n: tuple[int, int]) -> float:
-        counts = (np.array([float(n[0])]), np.array([float(n[1])]))
-        of_test = float(noise.df(counts, (counts[0] - 1, counts[1] - 1))[0])
-        parts = variance[0] / counts[0], variance[1] / counts[1]
-        error = math.sqrt(parts[0][0] + parts[1][0])
-        own = float(satterthwaite(*parts, counts[0] - 1, counts[1] - 1)[0])
-        return 1.0 if not error else float(1 - nctdtr(own, effect / error, stdtrit(of_test, level)))
+        error = math.sqrt(unbiased * float(np.median((variances / n).sum(axis=1))))
+        of_test = float(noise.df(*_counts(n))[0])
+        return 1.0 if not error else float(1 - nctdtr(_df(noise, n), effect / error, stdtrit(of_test, level)))
 
-    repeats = (round(statistics.median(of.n[0] for of in sides)), round(statistics.median(of.n[1] for of in sides)))
     low, high = min(repeats), MOST_REPEATS + 1
     while low < high:
         n = (low + high) // 2
         low, high = (low, n) if found((n, n)) >= POWER else (n + 1, high)
-    spread = math.sqrt((variance[0] + variance[1]) / 2)
+    spread = math.sqrt(unbiased * float(np.median(variances.mean(axis=1))))
     return Power(difference, spread, found(repeats), repeats, low if low <= MOST_REPEATS else None)
+
+
+def _df(noise: Noise, n: tuple[int, int]) -> float:
+    """The degrees of freedom at the suite's ratio of variances, without the doubt that a test adds."""
+    return float(replace(noise, width=0.0).df(*_counts(n))[0])
+
+
+def _counts(n: tuple[int, int]) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """Repeats and degrees of freedom of both sides, of shape [1] each."""
+    here, base = (np.array([float(of)]) for of in n)
+    return (here, base), (here - 1, base - 1)
