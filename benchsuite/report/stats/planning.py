@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import chdtri, nctdtr, stdtrit
+from scipy.special import chdtr, chdtri, nctdtr, stdtrit
 
 from benchsuite.report.stats.verdict import FAMILY_ERROR, MOST_REPEATS
 from benchsuite.report.stats.welch import Floats, Noise, Side, Sides, tested
 
 # The difference whose power is stated, and the power that is enough.
 DIFFERENCE, POWER = 0.03, 0.8
+_LARGE_EFFECT = 30.0
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ def power(pairs: Mapping[str, tuple[Side, Side]], difference: float = DIFFERENCE
 
     def found(n: tuple[int, int]) -> float:
         error = math.sqrt(unbiased * float(np.median((variances / n).sum(axis=1))))
-        of_test = float(noise.df(*_counts(n))[0])
-        return 1.0 if not error else float(1 - nctdtr(_df(noise, n), effect / error, stdtrit(of_test, level)))
+        critical = float(stdtrit(float(noise.df(*_counts(n))[0]), level))
+        return _beyond(critical, _df(noise, n), effect / error) if error else 1.0
 
     low, high = min(repeats), MOST_REPEATS + 1
     while low < high:
@@ -64,6 +65,14 @@ def power(pairs: Mapping[str, tuple[Side, Side]], difference: float = DIFFERENCE
         low, high = (low, n) if found((n, n)) >= POWER else (n + 1, high)
     spread = math.sqrt(unbiased * float(np.median(variances.mean(axis=1))))
     return Power(difference, spread, found(repeats), repeats, low if low <= MOST_REPEATS else None)
+
+
+def _beyond(critical: float, df: float, effect: float) -> float:
+    """P(T > critical) of the noncentral t distribution; `effect` is in standard errors."""
+    # nctdtr is not a number for some large effects. There, only the estimate of the standard error varies.
+    if effect > _LARGE_EFFECT:
+        return float(chdtr(df, df * (effect / critical) ** 2))
+    return float(1 - nctdtr(df, effect, critical))
 
 
 def _df(noise: Noise, n: tuple[int, int]) -> float:
