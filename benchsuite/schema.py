@@ -15,7 +15,8 @@ from benchsuite.upgrade import upgraded
 # 2  A plan holds waves, and a task its cell, row, axes, `per` and wave. `training` gathers how a job is trained, with
 #    the new fields accumulate and prefetch (1 and false in older files). A run holds machines. Each stream and timeline
 #    names its host, boot and wall-clock anchor (`clock`); before, a result had one anchor. A job may have a matrix.
-SCHEMA = 2
+# 3  A job has warm_up_s. Before, a task took a fixed number of untimed steps, so that it is 0 in older files.
+SCHEMA = 3
 
 
 class Record(msgspec.Struct, frozen=True):

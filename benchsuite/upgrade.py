@@ -101,8 +101,40 @@ def _workload_2(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+# --- 2 -> 3 -----------------------------------------------------------------------------------------------------------
+
+# Before schema 3, the warm-up was a fixed number of steps.
+_JOB_NEW = {"warm_up_s": 0.0}
+
+
+def _task_3(task: Content) -> Content:
+    return {**task, "job": {**task["job"], **_JOB_NEW}}
+
+
+def _run_3(run: Content) -> Content:
+    return {"begun_schema": run.get("begun_schema", 2)}
+
+
+def _plan_3(plan: Content) -> Content:
+    return {"waves": [{**wave, "tasks": list(map(_task_3, wave["tasks"]))} for wave in plan["waves"]]}
+
+
+def _result_3(result: Content) -> Content:
+    return {"task": _task_3(result["task"])}
+
+
+def _summary_3(summary: Content) -> Content:
+    return {"jobs": [_job_summary_3(job) for job in summary["jobs"]]}
+
+
+def _job_summary_3(job: Content) -> Content:
+    settings = job.get("settings")
+    return {**job, "settings": {**settings, **_JOB_NEW}} if settings else job
+
+
 _STEPS: dict[int, dict[str, Callable[[Content], Content]]] = {
     1: {"run": _run_2, "plan": _plan_2, "result": _result_2, "summary": _summary_2},
+    2: {"run": _run_3, "plan": _plan_3, "result": _result_3, "summary": _summary_3},
 }
 
 

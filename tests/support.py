@@ -36,6 +36,8 @@ from benchsuite.rundir import RunDir, make_folder, results
 if TYPE_CHECKING:
     from torch import Tensor
 
+# The shortest measurement that tests need. A test that starts a worker leaves out the warm-up by time.
+QUICK = {"warm_up_s": 0.0, "min_time_s": 0.7}
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -84,7 +86,7 @@ def in_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def write_profile(path: Path, **jobs: dict[str, Any]) -> Path:
     """A profile of quick jobs of the fault program, on the CPU; a job gives its `params` and other fields."""
-    common = {"entry": "faults:build", "placement": "cpu", "min_time_s": 0.7, "max_time_s": 30, "timeout_s": 60}
+    common = {"entry": "faults:build", "placement": "cpu", **QUICK, "max_time_s": 30, "timeout_s": 60}
     path.write_text(json.dumps({"*": common, **jobs}), encoding="utf-8")
     return path
 
@@ -143,7 +145,7 @@ def side_by_side(
         job = Job(
             name="job",
             placement=Placement(devices="none"),
-            **{"entry": "faults:build", "min_time_s": 0.7, "max_time_s": 20.0, "timeout_s": 40.0, **given},
+            **{"entry": "faults:build", **QUICK, "max_time_s": 20.0, "timeout_s": 40.0, **given},
         )
         variables = {key: environ()[key] for key in ("PYTHONPATH", "CUDA_VISIBLE_DEVICES")}
         tasks.append(Task(id=name, profile="p", repeat=0, job=job, cell="job", row="job", wave="w", environ=variables))

@@ -189,7 +189,17 @@ def test_a_try_that_cannot_be_started_fails_its_job_and_not_the_run(
 
 def test_host_memory_that_ends_is_a_bound(tmp_path: Path) -> None:
     done = benchsuite(
-        "run", "grows:build", "--", "--batch-size", "auto", "--fails", "10", "--min-time-s", "0.6", cwd=tmp_path
+        "run",
+        "grows:build",
+        "--",
+        "--batch-size",
+        "auto",
+        "--fails",
+        "10",
+        "--min-time-s",
+        "0.6",
+        "--warm-up-s=0",
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

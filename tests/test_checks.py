@@ -80,7 +80,7 @@ def test_the_band_of_the_loss(tmp_path: Path) -> None:
     for loss, text in ((2.0, "outside the profile's band"), (None, "has no loss")):
         with pytest.raises(ModelError, match=text):
             checks.check_band(loss, (0.5, 1.5))
-    words = ["--max-steps", "3", "--placement", "cpu", "--loss-band"]
+    words = ["--max-steps", "3", "--warm-up-s", "0", "--placement", "cpu", "--loss-band"]
     done = benchsuite("run", "vae", "-o", "r.json", "--", *words, "[0, 1]", cwd=tmp_path)
     result = json.loads((tmp_path / "r.json").read_text())
     assert (done.returncode, result["status"]) == (1, "failed")

@@ -52,11 +52,11 @@ def test_lists(tmp_path: Path) -> None:
         assert f"\n{name}: " in f"\n{datasets}"
 
 
-def test_the_schema_is_generated_from_the_types_and_is_that_of_version_2(tmp_path: Path) -> None:
+def test_the_schema_is_generated_from_the_types_and_is_that_of_version_3(tmp_path: Path) -> None:
     """A change of the record shows here; one that old files do not fit needs a new schema number."""
     printed = in_process("list", "schema", cwd=tmp_path).stdout
     assert json.loads(printed)["$ref"] == "#/$defs/Result"
-    golden = Path(__file__).parent / "data" / "result-schema-2.json"
+    golden = Path(__file__).parent / "data" / "result-schema-3.json"
     assert _bare(json.loads(printed)) == _bare(json.loads(golden.read_text(encoding="utf-8")))
 
 
@@ -68,7 +68,9 @@ def _bare(schema: Any) -> Any:
 
 
 def test_run_prints_its_result(tmp_path: Path) -> None:
-    done = benchsuite("run", "faults:build", "--", "--min-time-s", "0.7", "--items", "3", cwd=tmp_path)
+    done = benchsuite(
+        "run", "faults:build", "--", "--warm-up-s", "0", "--min-time-s", "0.7", "--items", "3", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["status"] == "ok"
@@ -78,7 +80,7 @@ def test_run_prints_its_result(tmp_path: Path) -> None:
 
 
 def test_run_writes_exactly_the_file_and_never_over_one(tmp_path: Path) -> None:
-    arguments = ["run", "faults:build", "-o", "x.json", "--", "--max-count", "5"]
+    arguments = ["run", "faults:build", "-o", "x.json", "--", "--max-count", "5", "--warm-up-s", "0"]
     assert benchsuite(*arguments, cwd=tmp_path).returncode == 0
     text = (tmp_path / "x.json").read_text()
     assert json.loads(text)["measurement"]["streams"][0]["slices"][-1][3] >= 1
@@ -178,7 +180,9 @@ def test_the_worker_is_this_benchsuite_whatever_lies_in_the_current_folder(tmp_p
     (tmp_path / "benchsuite").mkdir()
     (tmp_path / "benchsuite" / "__init__.py").write_text("raise SystemExit('the wrong benchsuite')")
     (tmp_path / "random.py").write_text("raise SystemExit('the wrong random')")
-    code = "from benchsuite.cli import main; main(['run', 'faults:build', '--', '--max-count', '3'])"
+    code = (
+        "from benchsuite.cli import main; main(['run', 'faults:build', '--', '--max-count', '3', '--warm-up-s', '0'])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.pop(0); {code}"],
         cwd=tmp_path,
@@ -199,7 +203,7 @@ def test_an_entry_finds_its_neighbours_and_is_never_asked_to_install_them(tmp_pa
         "def build(params):\n    def step(_):\n        time.sleep(0.01)\n        return beside.ITEMS\n"
         "    return Workload(unit='x', batches=lambda s: itertools.repeat(None), items=lambda b: 0, step=step)\n"
     )
-    done = benchsuite("run", "mine:build", "-o", "r.json", "--", "--max-count", "8", cwd=tmp_path)
+    done = benchsuite("run", "mine:build", "-o", "r.json", "--", "--max-count", "8", "--warm-up-s=0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -208,7 +212,7 @@ def test_an_entry_finds_its_neighbours_and_is_never_asked_to_install_them(tmp_pa
     (tmp_path / "mine.py").write_text(
         (tmp_path / "mine.py").read_text().replace("import beside", "import no_such_thing")
     )
-    failed = benchsuite("run", "mine:build", "-o", "-", "--", "--max-count", "8", cwd=tmp_path)
+    failed = benchsuite("run", "mine:build", "-o", "-", "--", "--max-count", "8", "--warm-up-s=0", cwd=tmp_path)
     assert failed.returncode == 1
     assert "No module named 'no_such_thing'" in failed.stderr
     assert "pip install" not in failed.stderr

@@ -137,7 +137,7 @@ def test_out_of_memory_on_the_device_is_said_as_such(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "amp-fp16", "bf16"])
 def test_every_precision_trains(precision: str, tmp_path: Path) -> None:
-    words = ["--", "--precision", precision, "--batch-size", "32", "--min-time-s", "1.2"]
+    words = ["--", "--precision", precision, "--batch-size", "32", "--min-time-s", "1.2", "--warm-up-s", "0"]
     done = run("run", "convnet", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (stream,) = json.loads(done.stdout)["measurement"]["streams"]
@@ -146,7 +146,7 @@ def test_every_precision_trains(precision: str, tmp_path: Path) -> None:
 
 
 def test_a_compiled_step_runs_and_reports_its_graphs(tmp_path: Path) -> None:
-    words = ["--", "--compile", "reduce-overhead", "--min-time-s", "1.2"]
+    words = ["--", "--compile", "reduce-overhead", "--min-time-s", "1.2", "--warm-up-s", "0"]
     done = run("run", "vae", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (stream,) = json.loads(done.stdout)["measurement"]["streams"]

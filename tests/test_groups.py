@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 from support import (
     PROGRAMS,
+    QUICK,
     benchsuite,
     command,
     environ,
@@ -30,14 +33,20 @@ import torch
 from benchsuite.describe import entries
 from benchsuite.events import PULSE_BYTES
 from benchsuite.models import Share, polynome, recommendation, subpixel
+from benchsuite.worker.device import Cpu
 from benchsuite.worker.rank_slices import AgreedRule
+from benchsuite.worker.step import Step
 from benchsuite.worker.timing import Stop
+from benchsuite.worker.warmup import WARM_UP_STEPS, warm_up
 from benchsuite.worker.ways import make_step
 
 pytestmark = pytest.mark.torch
 
 SUPERVISED = [name for name in entries.names() if entries.declared(name, None).parallel and name != "loader"]
-GROUP = {"placement": "cpu", "parallel": {"dp": 2}, "min_time_s": 2.0, "max_time_s": 30.0, "timeout_s": 90.0}
+GROUP = {
+    "placement": "cpu", "parallel": {"dp": 2},
+    "warm_up_s": 0.0, "min_time_s": 2.0, "max_time_s": 30.0, "timeout_s": 90.0,
+}  # fmt: skip
 
 
 def ranks_of(program: str, count: int, *arguments: str) -> str:
@@ -160,6 +169,18 @@ def test_stop_is_heard_by_all() -> None:
     assert [r.said_stop for r in ranks] == [True, True]
 
 
+def test_ranks_take_the_same_steps_of_warm_up_by_the_clock_of_the_first() -> None:
+    def warmed(rank: int, nap_s: float) -> int:
+        step = Step(lambda _: (time.sleep(nap_s), 1)[1])
+        return warm_up(step, itertools.repeat(None), Cpu(), 0.3, Played(rank, said)).steps  # type: ignore[arg-type]
+
+    said: list[list[int]] = []
+    taken = warmed(0, nap_s=0.01)
+    assert 20 < taken <= 31
+    assert warmed(1, nap_s=0.0) == taken, "whatever its own clock says"
+    assert said == []
+
+
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
@@ -173,7 +194,7 @@ def failing(kind: str, rank: int = 1, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_group_is_one_task_with_the_slices_of_each_rank(tmp_path: Path) -> None:
-    write(tmp_path / "p.json", v={"model": "vae", "params": {"batch_size": 16}, "min_time_s": 5.5})
+    write(tmp_path / "p.json", v={"model": "vae", "params": {"batch_size": 16}, "warm_up_s": 1.0, "min_time_s": 5.5})
     done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path, env=environ(MASTER_PORT="29500", RANK="3"))
     assert done.returncode == 0, done.stderr
     result = read_results(tmp_path / "out")["v"]
@@ -185,6 +206,9 @@ def test_a_group_is_one_task_with_the_slices_of_each_rank(tmp_path: Path) -> Non
     assert [(s.steps, s.items) for s in one.slices] == [(s.steps, s.items) for s in other.slices]
     assert all(s.items == 16 * s.steps for s in one.slices)
     assert one.losses != other.losses, "each has data of its own"
+    assert one.warm_up and other.warm_up
+    assert one.warm_up.steps == other.warm_up.steps > WARM_UP_STEPS, "both take the same steps before they measure"
+    assert min(one.warm_up.elapsed_s, other.warm_up.elapsed_s) >= 1.0
     report = benchsuite("report", "out", cwd=tmp_path).stdout
     total = sum(s.items for stream in (one, other) for s in stream.slices)
     assert total > 0
@@ -335,7 +359,7 @@ def test_a_rerun_of_a_group_is_a_group(tmp_path: Path) -> None:
 
 def test_a_group_that_was_killed_while_it_was_started_is_resumed(tmp_path: Path) -> None:
     """The FIFO of the killed attempt lies there already; the resumed run takes its place and leaves none behind."""
-    job = {"model": "polynome", "placement": "cpu", "parallel": {"dp": 2}, "min_time_s": 0.7, "timeout_s": 90}
+    job = {"model": "polynome", "placement": "cpu", "parallel": {"dp": 2}, **QUICK, "timeout_s": 90}
     (tmp_path / "p.json").write_text(json.dumps({"g": job}))
     script = (
         "import os, signal, sys; from benchsuite.launch import child; from benchsuite import cli\n"

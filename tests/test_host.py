@@ -91,7 +91,9 @@ def test_a_dry_run_names_cards_by_uuid_in_the_users_order(tmp_path: Path) -> Non
 @pytest.mark.torch
 def test_a_rerun_finds_its_card_by_uuid_else_takes_the_same_index_and_says_so(tmp_path: Path) -> None:
     two = with_nvml({"devices": [card(0), card(1)]})
-    first = benchsuite("run", "faults:build", "-o", "r.json", "--", "--max-count", "1", cwd=tmp_path, env=two)
+    first = benchsuite(
+        "run", "faults:build", "-o", "r.json", "--", "--max-count", "1", "--warm-up-s=0", cwd=tmp_path, env=two
+    )
     assert first.returncode == 1, "no real GPU is there, which the worker says"
     result = json.loads((tmp_path / "r.json").read_text())
     assert result["status"] == "failed"

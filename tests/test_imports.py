@@ -1,5 +1,5 @@
-"""pandas stands behind `report --csv`, `--json` and `--compare-gpus` alone; all else works without it. Child processes
-run with pandas hidden."""
+"""pandas stands behind `report --csv` and `--json` alone; all else works without it. Child processes run with pandas
+hidden."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def test_a_run_needs_no_pandas(tmp_path: Path, no_pandas: dict[str, str]) -> Non
     [
         ["report", "run"],
         ["report", "run", "--compare", "run"],
+        ["report", "run", "--compare-gpus"],
         ["report", "run", "--html", "page.html", "--md", "report.md"],
         ["summary", "run", "-o", "summary.json"],
         ["verify", "run"],

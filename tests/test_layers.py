@@ -46,7 +46,7 @@ DOORS = {
     "gymnasium": {"models"},
     "ale_py": {"models"},
     "minigrid": {"models"},
-    "pandas": {"report.stats.frame", "report.stats.gpus", "report.show.export"},
+    "pandas": {"report.stats.frame", "report.show.export"},
     "matplotlib": {"report"},
     "jinja2": {"report"},
     "scipy": {"report"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from conftest import keep_run, make_result, make_run, make_task
 from scipy import stats
+from scipy.stats import t as student
 
 from benchsuite import cli
 from benchsuite.describe.tasks import Job
@@ -22,9 +23,11 @@ from benchsuite.report.read.summary import Repeat, Summary
 from benchsuite.report.read.summary_file import read_summary, write_summary
 from benchsuite.report.stats.compare import Comparison, compare, find_base
 from benchsuite.report.stats.differences import differences
+from benchsuite.report.stats.samples import LogMean, weighted_mean
 from benchsuite.report.stats.summarise import summarise
-from benchsuite.report.stats.verdict import Verdict, holm, judge, moderated
+from benchsuite.report.stats.verdict import Verdict, holm, judge
 from benchsuite.report.stats.weights import Weights, weigh
+from benchsuite.report.stats.welch import Side
 
 # Rates of one repeat around 100, with a standard deviation of logs near 1 %.
 BASE = (100.0, 101.0, 99.0, 100.5, 99.5)
@@ -40,8 +43,22 @@ def exactly(n: int, mean: float, sd: float) -> list[float]:
     return list(np.exp(mean + sd * logs / logs.std(ddof=1)))
 
 
+def side(rates: Sequence[float]) -> Side:
+    """The mean of these rates, one of each repeat."""
+    found = weighted_mean({"job": {(0, repeat): rate for repeat, rate in enumerate(rates)}}, {"job": 1.0})
+    return found or "no rate"
+
+
+Pairs = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
+def judged(pairs: Pairs, margin: float = 0.02, **options: Any) -> dict[str, Verdict]:
+    """Verdicts on rates of both sides, one of each repeat."""
+    return judge({name: (side(here), side(base)) for name, (here, base) in pairs.items()}, margin, **options)
+
+
 def one(here: Sequence[float], base: Sequence[float], margin: float = 0.02) -> Verdict:
-    return judge({"job": (here, base)}, margin)["job"]
+    return judged({"job": (here, base)}, margin)["job"]
 
 
 @pytest.mark.parametrize(
@@ -70,49 +87,129 @@ def test_words(here: Sequence[float], base: Sequence[float], margin: float, word
 @pytest.mark.parametrize(
     ("here", "base", "reason"),
     [
-        (BASE, (), "the base keeps no figures per repeat"),
-        (BASE, BASE[:2], "5 and 2 repeats (this run, base); both sides need 3"),
-        (BASE[:1], BASE, "1 and 5 repeats (this run, base); both sides need 3"),
-        ((100, 100, 0), BASE, "a repeat with a throughput of 0"),
+        (side(BASE), LogMean(math.log(100), None, 0.0, 0), "the base keeps no figures per repeat"),
+        (side(BASE), side(BASE[:2]), "5 and 2 repeats ok (this run, base); both sides need 3"),
+        (side(BASE[:1]), side(BASE), "1 and 5 repeats ok (this run, base); both sides need 3"),
+        ("this run has a reason", side(BASE), "this run has a reason"),
+        ("this run has one", "the base has another", "this run has one; the base has another"),
     ],
 )
-def test_no_word_without_repeats(here: Sequence[float], base: Sequence[float], reason: str) -> None:
-    found = one(here, base)
+def test_no_word_without_repeats(here: Side, base: Side, reason: str) -> None:
+    found = judge({"job": (here, base)})["job"]
     assert (found.word, found.low, found.high, found.df, found.reason) == (None, None, None, None, reason)
 
 
 def test_identical_content_is_the_same_whatever_its_repeats() -> None:
-    found = judge({"a": ((100.0,), (100.0,)), "b": ((), ()), "c": (BASE, BASE)}, 0.02, ["a", "b"])
+    pairs = {"a": (side((100.0,)), side((100.0,))), "b": ("no rate", "no rate"), "c": (side(BASE), side(BASE))}
+    found = judge(pairs, 0.02, ["a", "b"])
     assert [(v.word, v.low, v.high) for v in (found["a"], found["b"])] == [("SAME", 1.0, 1.0)] * 2
     assert found["a"].words == "SAME (identical)"
     assert found["c"].df is not None
     assert not found["c"].identical
 
 
-def test_few_jobs_are_plain_welch() -> None:
+def welch(here: Sequence[float], base: Sequence[float]) -> tuple[float, float]:
+    """Welch's 95 % interval of the ratio of two geometric means.
+
+    Satterthwaite's formula takes the sample variances without the bias of their logarithms, E ln(s^2) - ln(sigma^2).
+    """
+    logs = np.log(here), np.log(base)
+    parts = [of.var(ddof=1) / len(of) for of in logs]
+    unbiased = [part / np.exp(_bias(len(of) - 1)) for part, of in zip(parts, logs, strict=True)]
+    df = sum(unbiased) ** 2 / sum(part**2 / (len(of) - 1) for part, of in zip(unbiased, logs, strict=True))
+    half = stats.t.ppf(0.975, df) * np.sqrt(sum(parts))
+    difference = logs[0].mean() - logs[1].mean()
+    return float(np.exp(difference - half)), float(np.exp(difference + half))
+
+
+def _bias(df: int) -> float:
+    """The mean log of chi squared over its degrees of freedom, by integration."""
+    return float(stats.chi2(df).expect(lambda x: np.log(x / df)))
+
+
+def test_the_interval_of_one_job_is_welchs() -> None:
     rng = np.random.default_rng(3)
-    here, base = rng.normal(0, 0.02, 4), rng.normal(0.01, 0.005, 7)
-    expected = stats.ttest_ind(here, base, equal_var=False).confidence_interval(0.95)
-    found = one(np.exp(here).tolist(), np.exp(base).tolist())
-    assert (found.low, found.high) == pytest.approx((np.exp(expected.low), np.exp(expected.high)))
+    here, base = np.exp(rng.normal(0, 0.02, 4)).tolist(), np.exp(rng.normal(0.01, 0.005, 7)).tolist()
+    found = one(here, base)
+    assert (found.low, found.high) == pytest.approx(welch(here, base))
     assert found.repeats == (4, 7)
 
 
+def test_with_equal_numbers_of_repeats_the_interval_is_that_of_scipy() -> None:
+    rng = np.random.default_rng(3)
+    here, base = np.exp(rng.normal(0, 0.02, 4)).tolist(), np.exp(rng.normal(0.01, 0.005, 4)).tolist()
+    plain = stats.ttest_ind(np.log(here), np.log(base), equal_var=False).confidence_interval(0.95)
+    found = one(here, base)
+    assert (found.low, found.high) == pytest.approx((np.exp(plain.low), np.exp(plain.high)))
+
+
+@pytest.mark.parametrize("repeats", [(3, 3), (3, 10), (5, 5)])
+def test_each_job_keeps_its_own_variance_whatever_the_others_have(repeats: tuple[int, int]) -> None:
+    """18 jobs with noise of 0.3 to 10 %: no interval is narrower than the job's own, and none wider for the others."""
+    rng = np.random.default_rng(7)
+    pairs = {
+        f"j{i}": tuple(np.exp(rng.normal(0, noise, n)).tolist() for n in repeats)
+        for i, noise in enumerate(np.geomspace(0.003, 0.1, 18))
+    }
+    for name, verdict in judged(pairs).items():
+        assert (verdict.low, verdict.high) == pytest.approx(welch(*pairs[name]))
+
+
+def test_a_job_that_scatters_widely_among_quiet_ones_is_not_drawn_to_them() -> None:
+    quiet = {f"q{i}": (exactly(5, 0.0, 0.001), exactly(5, 0.0, 0.001)) for i in range(17)}
+    wild = (exactly(5, 0.1, 0.1), exactly(5, 0.0, 0.1))
+    found = judged({**quiet, "wild": wild})
+    assert found["wild"].word == "AMBIGUOUS"
+    assert (found["wild"].low, found["wild"].high) == pytest.approx(welch(*wild))
+    assert {found[name].word for name in quiet} == {"SAME"}
+
+
+def test_unlike_numbers_of_repeats_rest_on_the_fewer_degrees_of_freedom() -> None:
+    """Three repeats leave open which side is noisier: the degrees of freedom are those of the worse case."""
+    rng = np.random.default_rng(2)
+    pairs = {f"j{i}": (np.exp(rng.normal(0, 0.01, 3)).tolist(), BASE * 2) for i in range(18)}
+    for verdict in judged(pairs).values():
+        assert verdict.df is not None
+        # Equal noise would give 3.2, and a noisy side of 10 repeats up to 11.
+        assert 2 <= verdict.df < 3.3
+
+
+def test_no_word_contradicts_the_interval_beside_it() -> None:
+    """17 clear differences leave the last job the whole level; its own variances give it fewer degrees of freedom."""
+    clear = {f"j{i}": (exactly(5, 0.5, 0.01), exactly(5, 0.0, 0.01)) for i in range(17)}
+    error = math.sqrt((0.01**2 + 0.0001**2) / 5)
+    own, of_family = (float(student.ppf(0.975, df)) * error for df in (4, 8))
+    # Between the half width of its interval and the one of equal noise on both sides.
+    shift = (2 * own + of_family) / 3
+    last = (exactly(5, shift, 0.01), exactly(5, 0.0, 0.0001))
+    found = judged({**clear, "last": last}, 0.001)["last"]
+    assert found.low is not None
+    assert found.df is not None
+    assert float(student.sf(shift / error, found.df)) < 0.025
+    assert (found.low < 1, found.word) == (True, "AMBIGUOUS")
+
+
 def test_same_is_the_interval_inside_the_margin() -> None:
-    found = one(exactly(5, 0.0, 0.01), exactly(5, 0.0, 0.01))
+    """The interval at the degrees of freedom of the test: one job alone does not show which side is noisier."""
+    here, base = exactly(5, 0.0, 0.01), exactly(5, 0.0, 0.01)
+    found = one(here, base)
+    assert found.df is not None
     assert found.high is not None
-    assert one(exactly(5, 0.0, 0.01), exactly(5, 0.0, 0.01), found.high - 1 + 1e-9).word == "SAME"
-    assert one(exactly(5, 0.0, 0.01), exactly(5, 0.0, 0.01), found.high - 1 - 1e-9).word == "AMBIGUOUS"
+    margin = math.expm1(float(student.ppf(0.975, found.df)) * math.sqrt(2 * 0.01**2 / 5))
+    assert margin > found.high - 1
+    assert one(here, base, margin + 1e-9).word == "SAME"
+    assert one(here, base, margin - 1e-9).word == "AMBIGUOUS"
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.004, 0.012])
+@pytest.mark.parametrize("shift", [0.0, 0.004, 0.008, 0.012])
 def test_the_repeats_that_would_decide(shift: float) -> None:
     def again(n: int) -> Verdict:
         return one(exactly(n, shift, 0.02), exactly(n, 0.0, 0.02))
 
     decides = again(4).decides
     assert decides is not None
-    assert again(decides - 1).word == "AMBIGUOUS"
+    # More repeats also show better which side is noisier: one fewer may do.
+    assert again(decides - 2).word == "AMBIGUOUS"
     assert again(decides).word in ("SAME", "FASTER")
     never = one(exactly(4, 0.01, 3.0), exactly(4, 0.0, 3.0))
     assert (never.decides, never.words) == (None, "AMBIGUOUS (over 1,000 repeats)")
@@ -130,7 +227,7 @@ def test_a_family_needs_more_than_one_job_alone() -> None:
     assert shift is not None
     here, base = exactly(5, 1.1 * np.log(shift), 0.01), exactly(5, 0.0, 0.01)
     assert one(here, base, 0.001).word == "FASTER"
-    family = judge({str(i): (base, base) for i in range(2)} | {"job": (here, base)}, 0.001)["job"]
+    family = judged({**{str(i): (base, base) for i in range(2)}, "job": (here, base)}, 0.001)["job"]
     assert family.word == "AMBIGUOUS"
     assert family.low is not None
     assert family.low > 1
@@ -145,29 +242,21 @@ def test_swapped_sides_give_reciprocals() -> None:
         for i, ((n, m), shift) in enumerate(zip(sizes, shifts, strict=True))
     }
     mirror = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
-    there = judge({name: (base, here) for name, (here, base) in pairs.items()})
-    for name, found in judge(pairs).items():
+    there = judged({name: (base, here) for name, (here, base) in pairs.items()})
+    for name, found in judged(pairs).items():
         back = there[name]
         assert found.low and found.high and found.word
         assert (back.low, back.high) == pytest.approx((1 / found.high, 1 / found.low))
         assert (back.word, back.decides) == (mirror.get(found.word, found.word), found.decides)
 
 
-def test_variances_are_drawn_together_and_one_that_is_far_off_is_not() -> None:
-    df = np.full(6, 4.0)
-    alike, alike_df = moderated(np.array([1.0, 1.2, 0.8, 1.1, 0.9, 1.0]), df)
-    # 4 degrees of freedom of the common level, 1.0, beside 4 of its own.
-    assert alike.tolist() == pytest.approx([(4 + 4 * v) / 8 for v in (1.0, 1.2, 0.8, 1.1, 0.9, 1.0)])
-    assert alike_df.tolist() == [8.0] * 6
-    # Of 3 repeats, 2 beside 2.
-    assert moderated(np.array([1.0, 1.2, 0.8, 1.0]), np.full(4, 2.0))[1].tolist() == [4.0] * 4
-    wild, wild_df = moderated(np.array([1.0, 1.2, 0.8, 1.1, 0.9, 50.0]), df)
-    assert (wild[-1], wild_df[-1]) == (50.0, 4.0)
-    spread, spread_df = moderated(np.array([0.001, 0.1, 1.0, 10.0, 100.0, 1000.0]), df)
-    assert spread.tolist() == pytest.approx([0.001, 0.1, 1.0, 10.0, 100.0, 1000.0], rel=0.5, abs=0.01)
-    assert all(4 <= more < 5 for more in spread_df)
-    few, few_df = moderated(np.array([1.0, 9.0, 1.0]), df[:3])
-    assert (few.tolist(), few_df.tolist()) == ([1.0, 9.0, 1.0], [4.0] * 3)
+def test_a_score_is_a_family_of_its_own() -> None:
+    """A difference that 18 jobs cannot show is one that their score shows at the whole level of 5 %."""
+    jobs = {f"j{i}": (side(exactly(5, 0.03, 0.012)), side(exactly(5, 0.0, 0.012))) for i in range(18)}
+    alone = judge({"j0": jobs["j0"]})["j0"]
+    found = judge(jobs, scores={"score": jobs["j0"]})
+    assert (alone.word, found["score"].word, found["j0"].word) == ("FASTER", "FASTER", "AMBIGUOUS")
+    assert judge(jobs)["j0"] == found["j0"]
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------
@@ -209,31 +298,34 @@ def test_a_summary_compares_exactly_as_its_folder(tmp_path: Path) -> None:
     assert kept == against(here, find_base(str(tmp_path / "base")))
 
 
-def test_the_score_ratio_has_a_verdict_of_its_own(tmp_path: Path) -> None:
+def test_the_ratio_over_the_suite_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     here = run_in(tmp_path / "here", results({"a": 1.1, "b": 1.1}, seed=1))
     base = run_in(tmp_path / "base", results({"a": 1.0, "b": 1.0}, seed=2))
-    found, back = against(here, base), against(base, here)
-    assert found.ratio and back.ratio and found.verdict.low and found.verdict.high
+    found, back = against(here, base).overall.per_gpu, against(base, here).overall.per_gpu
+    assert found and back and found.verdict.low and found.verdict.high
     assert (found.verdict.word, back.verdict.word) == ("FASTER", "SLOWER")
-    assert found.unpenalized
-    assert found.verdict.low < found.unpenalized < found.verdict.high
-    assert found.unpenalized**2 == pytest.approx(found.verdict.low * found.verdict.high)
-    assert (back.ratio, back.verdict.low) == pytest.approx((1 / found.ratio, 1 / found.verdict.high))
+    assert found.verdict.low < found.value < found.verdict.high
+    assert found.value**2 == pytest.approx(found.verdict.low * found.verdict.high)
+    assert (back.value, back.verdict.low) == pytest.approx((1 / found.value, 1 / found.verdict.high))
     same = against(here, here)
-    assert (same.ratio, same.verdict.word, same.verdict.identical) == (1.0, "SAME", True)
+    assert same.overall.per_gpu
+    assert same.overall.machine
+    for ratio in (same.overall.per_gpu, same.overall.machine):
+        assert (ratio.value, ratio.verdict.word, ratio.verdict.identical) == (1.0, "SAME", True)
     assert [(job.ratio, job.verdict.identical) for job in same.jobs] == [(1.0, True)] * 2
 
 
-def test_the_verdict_of_the_score_does_not_rest_on_how_many_repeats_there_are(tmp_path: Path) -> None:
+def test_the_ratio_does_not_rest_on_how_many_repeats_there_are(tmp_path: Path) -> None:
     """The penalty of three repeats is smaller than that of thirty: the same machine must not look faster for it."""
     few = run_in(tmp_path / "few", results({"a": 1.0}, repeats=3, noise=0.1, seed=1))
     many = run_in(tmp_path / "many", results({"a": 1.0}, repeats=30, noise=0.1, seed=2))
     found = against(few, many)
-    assert found.verdict.low and found.verdict.high and found.unpenalized and found.ratio
-    a, b = few.jobs[0], many.jobs[0]
-    assert found.unpenalized == pytest.approx((a.perf or 0) / (b.perf or 1))
-    assert found.ratio == pytest.approx(a.perf_adj / b.perf_adj)
-    assert math.sqrt(found.verdict.low * found.verdict.high) == pytest.approx(found.unpenalized)
+    ratio = found.overall.per_gpu
+    assert ratio and ratio.verdict.low and ratio.verdict.high
+    means = [stats.gmean([repeat.perf for repeat in of.jobs[0].repeats]) for of in (few, many)]
+    assert ratio.value == pytest.approx(means[0] / means[1])
+    assert math.sqrt(ratio.verdict.low * ratio.verdict.high) == pytest.approx(ratio.value)
+    assert ratio.value != pytest.approx(few.jobs[0].perf_adj / many.jobs[0].perf_adj, rel=1e-3)
 
 
 def test_a_published_baseline_gives_the_ratio_alone() -> None:
@@ -241,11 +333,14 @@ def test_a_published_baseline_gives_the_ratio_alone() -> None:
     jobs = tuple(msgspec.structs.replace(job, perf=2 * (job.perf or 0)) for job in base.jobs)
     found = against(msgspec.structs.replace(base, jobs=jobs), base)
     assert {round(job.ratio or 0, 3) for job in found.jobs} == {2.0}
-    reason = "the base keeps no figures per repeat"
-    judged = [job for job in found.jobs if not job.excluded]
-    assert 0 < len(judged) < len(found.jobs)
-    assert {(job.verdict.word, job.verdict.reason) for job in judged} == {(None, reason)}
-    assert (found.verdict.word, found.verdict.reason) == (None, reason)
+    reason = "this run keeps no figures per repeat; the base keeps no figures per repeat"
+    compared = [job for job in found.jobs if not job.excluded]
+    assert 0 < len(compared) < len(found.jobs)
+    assert {(job.verdict.word, job.verdict.reason) for job in compared} == {(None, reason)}
+    # Both sides state their 8 GPUs.
+    for ratio in (found.overall.per_gpu, found.overall.machine):
+        assert ratio
+        assert (ratio.value, ratio.verdict.word, ratio.verdict.reason) == (pytest.approx(2), None, reason)
 
 
 def test_another_workload_is_refused_unless_asked(tmp_path: Path) -> None:
@@ -258,10 +353,11 @@ def test_another_workload_is_refused_unless_asked(tmp_path: Path) -> None:
     assert [(job.refused, job.ratio, job.fields, job.verdict.word) for job in refused.jobs] == [
         (True, None, fields, None)
     ] * 2
-    assert (refused.different, refused.scored, refused.ratio) == (("a", "b"), (), None)
+    assert (refused.different, refused.overall.jobs, refused.overall.per_gpu) == (("a", "b"), (), None)
     assert [(job.forced, round(job.ratio or 0, 2)) for job in forced.jobs] == [(True, 1.0), (True, 1.5)]
-    assert (forced.different, forced.scored) == ((), ("a", "b"))
-    assert forced.ratio == pytest.approx(1.5**0.5, rel=0.01)
+    assert (forced.different, forced.overall.jobs) == ((), ("a", "b"))
+    assert forced.overall.per_gpu
+    assert forced.overall.per_gpu.value == pytest.approx(1.5**0.5, rel=0.01)
 
 
 def machine(**changes: Any) -> Callable[[Summary], Summary]:

@@ -68,6 +68,32 @@ def test_it_does_not_grow_into_the_first_two_seconds() -> None:
     assert "3 slices, 11.7 s in all, leave 3.9 s" in (window.reason or "")
 
 
+# Half-second slices: a slow start of 2 s, then 100 items/s.
+SLOW_START = [10.0] * 4 + [100.0] * 30
+
+
+@pytest.mark.parametrize(
+    ("length_s", "start_s", "end_s"),
+    [(12, 2, 11), (10, 2, 9), (7.5, 2, 6.5), (7, 2, 6), (6.5, 1.5, 5.5), (6, 1, 5), (5.5, 0.5, 4.5), (5, 0, 4)],
+)
+def test_the_first_two_seconds_count_only_where_4_s_do_not_remain(
+    length_s: float, start_s: float, end_s: float
+) -> None:
+    window = window_of(make_slices(SLOW_START[: round(2 * length_s)]))
+    assert (window.start_s, window.end_s) == (1000 + start_s, 1000 + end_s)
+    assert (window.perf == 100) is (start_s >= 2)
+
+
+def test_below_5_s_no_slice_is_left_for_a_window() -> None:
+    assert window_of(make_slices(SLOW_START[:9])).state == "insufficient"
+
+
+def test_whole_slices_of_the_first_two_seconds_are_added_latest_first() -> None:
+    # E = 7.6: from 2 s on, [2.8, 6.2] lasts 3.4 s; [1.4, 2.8] makes it 4.8 s, and [0, 1.4] stays out.
+    bounds = (0, 1.4, 2.8, 4.5, 6.2, 7.6)
+    assert window_slices(spans(*bounds)) == list(spans(*bounds[1:5]))
+
+
 def test_it_grows_where_nothing_lies_inside() -> None:
     # E = 36: no slice of 12 s fits [26, 35].
     assert window_slices(spans(0, 12, 24, 36)) == list(spans(12, 24))

@@ -123,15 +123,15 @@ def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_forecast_comes_from_the_profile_then_from_the_run() -> None:
-    timed = Job(name="a", entry="faults:build", min_time_s=20, placement=Placement(devices="none"))
+    timed = Job(name="a", entry="faults:build", warm_up_s=3, min_time_s=20, placement=Placement(devices="none"))
     counted = Job(
         name="b", entry="faults:build", min_time_s=5, max_time_s=50, max_count=9, placement=Placement(devices="none")
     )
     tasks = make_plan("p", [timed, counted], [], environ={}, repeats=2).tasks
     forecast = Forecast()
-    assert forecast.bounds_s(tasks) == (2 * (10 + 20) + 2 * (10 + 5), 2 * (10 + 20) + 2 * (10 + 50))
+    assert forecast.bounds_s(tasks) == (2 * (13 + 20) + 2 * (12 + 5), 2 * (13 + 20) + 2 * (12 + 50))
     forecast.learn("b", 12.5)
-    assert forecast.bounds_s(tasks[2:]) == (30 + 12.5, 30 + 12.5)
+    assert forecast.bounds_s(tasks[2:]) == (33 + 12.5, 33 + 12.5)
 
 
 @pytest.mark.parametrize(

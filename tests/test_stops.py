@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import benchsuite, command, environ, read_results, wait_for, write_profile
+from support import QUICK, benchsuite, command, environ, read_results, wait_for, write_profile
 
 from benchsuite.records import Result
 from benchsuite.rundir import RunDir
@@ -152,7 +152,7 @@ def sleeping(seconds: str) -> list[int]:
 
 def write_program(folder: Path, **jobs: dict[str, object]) -> Path:
     (folder / "mine.py").write_text(PROGRAM)
-    common = {"entry": "mine:build", "placement": "cpu", "min_time_s": 0.6, "timeout_s": 60}
+    common = {"entry": "mine:build", "placement": "cpu", **QUICK, "timeout_s": 60}
     (folder / "p.json").write_text(json.dumps({"*": common, **jobs}))
     return folder / "p.json"
 

@@ -1,4 +1,4 @@
-"""Files of schema 1 are read as today's: plan, run, result and summary, with the way they were measured."""
+"""Files of older schemas are read as today's: plan, run, result and summary, with the way they were measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchsuite.report.read.summary_file import read_summary
 from benchsuite.report.stats.summarise import summarise
 from benchsuite.report.verify.check import RECORDS, check
 from benchsuite.rundir import RunDir
-from benchsuite.schema import SCHEMA, from_json
+from benchsuite.schema import SCHEMA, from_json, to_json
 
 JOB = {
     "name": "scaling",
@@ -85,6 +85,20 @@ def test_a_job_says_that_batches_were_copied_on_the_stream_that_computes() -> No
     assert (training.accumulate, training.prefetch, training.array) == (1, False, 1)
 
 
+def test_the_warm_up_of_older_files_was_a_number_of_steps() -> None:
+    result = from_json(of_schema_1(RESULT), Result)
+    assert result.task.job.warm_up_s == 0.0
+    second = json.loads(to_json(result)) | {"schema": 2}
+    del second["task"]["job"]["warm_up_s"]
+    assert from_json(of_schema_1(second), Result) == result
+    settings = {name: value for name, value in work.settings(result.task.job).items() if name != "warm_up_s"}
+    jobs = [{"name": "a", "job": "a", "n": 1, "fail": 0, "perf_adj": 1.0, "settings": of} for of in (settings, {})]
+    kept = {"schema": 2, "kind": "summary", "source": "x", "jobs": jobs}
+    known, unknown = from_json(of_schema_1(kept), Summary).jobs
+    assert known.settings == work.settings(result.task.job)
+    assert unknown.settings == {}, "another program's figures say nothing about their warm-up"
+
+
 def test_streams_and_timeline_get_the_results_clock() -> None:
     result = from_json(of_schema_1(RESULT), Result)
     (stream,) = result.measurement.streams
@@ -112,7 +126,7 @@ def test_shipped_baselines_are_read_and_their_workloads_are_todays_hashes(name: 
         assert (job.perf, job.perf_adj, job.per) == (before["perf"], before["perf_adj"], before.get("group_gpus", 1))
         assert (job.job, job.axes) == (("scaling", {"gpus": job.per}) if "scaling" in job.name else (job.name, {}))
         if job.workload:
-            assert job.settings["prefetch"] is False
+            assert (job.settings["prefetch"], job.settings["warm_up_s"]) == (False, 0.0)
             assert job.workload == work.workload(job.settings)
             assert {task.workload for task in job.tasks} == {job.workload}
 
@@ -155,34 +169,69 @@ def older_result(result: dict[str, Any]) -> dict[str, Any]:
     return {**result, **changed, "schema": 1}
 
 
-def make_older(run: Path) -> None:
-    """Rewrite a run folder as schema 1 had it."""
+def make_older(run: Path, schema: int) -> None:
+    """Rewrite a run folder as schema 1 or 2 had it."""
+    (make_of_schema_1 if schema == 1 else make_of_schema_2)(run)
+    manifest.seal(run)
+
+
+def make_of_schema_1(run: Path) -> None:
     plan, about = (json.loads((run / name).read_text()) for name in ("plan.json", "run.json"))
     tasks = [older_task(task) for wave in plan["waves"] for task in wave["tasks"]]
-    jobs = list({task["job"]["name"]: task["job"] for task in tasks}.values())
-    ordered = [{**job, "params": dict(sorted(job["params"].items()))} for job in jobs]
-    about["profile"]["sha256"] = hashlib.sha256(json.dumps(ordered, separators=(",", ":")).encode()).hexdigest()
+    about["profile"]["sha256"] = profile_hash(tasks)
     (about["machine"],) = about.pop("machines")
     about["command"] = about["command"][: about["command"].index("--")]
     (run / "plan.json").write_text(json.dumps({"schema": 1, "kind": "plan", "tasks": tasks}))
     (run / "run.json").write_text(json.dumps({**about, "schema": 1}))
     for file in run.glob("p.*.json"):
         file.write_text(json.dumps(older_result(json.loads(file.read_text()))))
-    manifest.seal(run)
 
 
-def test_a_run_of_schema_1_is_reported_verified_and_resumed_as_it_was_measured(tmp_path: Path) -> None:
+def make_of_schema_2(run: Path) -> None:
+    plan, about = (json.loads((run / name).read_text()) for name in ("plan.json", "run.json"))
+    tasks = [task for wave in plan["waves"] for task in wave["tasks"]]
+    for one in tasks:
+        del one["job"]["warm_up_s"]
+    about["profile"]["sha256"] = profile_hash(tasks)
+    about["command"] = about["command"][: about["command"].index("--")]
+    (run / "plan.json").write_text(json.dumps({**plan, "schema": 2}))
+    (run / "run.json").write_text(json.dumps({**about, "schema": 2, "begun_schema": 2}))
+    for file in run.glob("p.*.json"):
+        result = json.loads(file.read_text())
+        del result["task"]["job"]["warm_up_s"]
+        file.write_text(json.dumps({**result, "schema": 2}))
+
+
+def profile_hash(tasks: list[dict[str, Any]]) -> str:
+    jobs = list({task["job"]["name"]: task["job"] for task in tasks}.values())
+    ordered = [{**job, "params": dict(sorted(job["params"].items()))} for job in jobs]
+    return hashlib.sha256(json.dumps(ordered, separators=(",", ":")).encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("schema", "then", "changes"),
+    [
+        (1, ("--warm-up-s", "0", "--no-prefetch"), ("warm_up_s 0.0 -> 2.0", "prefetch False -> True")),
+        (2, ("--warm-up-s", "0"), ("warm_up_s 0.0 -> 2.0",)),
+    ],
+)
+def test_a_run_of_an_older_schema_is_reported_verified_and_resumed_as_it_was_measured(
+    schema: int, then: tuple[str, ...], changes: tuple[str, ...], tmp_path: Path
+) -> None:
     write_profile(tmp_path / "p.json", one={}, two={})
+    common = json.loads((tmp_path / "p.json").read_text())
+    del common["*"]["warm_up_s"]
+    (tmp_path / "p.json").write_text(json.dumps(common))
     arguments = ("jobs", "p.json", "-o", "out", "--name", "one")
-    assert benchsuite(*arguments, "--", "--no-prefetch", cwd=tmp_path).returncode == 0
-    make_older(tmp_path / "out")
+    assert benchsuite(*arguments, "--", *then, cwd=tmp_path).returncode == 0
+    make_older(tmp_path / "out", schema)
     records = {finding.about: finding.state for finding in check(tmp_path / "out")[RECORDS]}
     assert set(records.values()) == {"ok"}, records
     (job,) = summarise(load(tmp_path / "out")).jobs
-    assert (job.name, job.settings["prefetch"]) == ("one", False)
+    assert (job.name, job.settings["prefetch"], job.settings["warm_up_s"]) == ("one", False, 0.0)
     refused = benchsuite(*arguments, "--resume", "--repeat", "2", cwd=tmp_path)
-    one_line_error(refused, "prefetch False -> True", "add '-- --no-prefetch'")
-    resumed = benchsuite(*arguments, "--resume", "--repeat", "2", "--", "--no-prefetch", cwd=tmp_path)
+    one_line_error(refused, *changes, f"an older benchsuite started it, so add '-- {' '.join(then)}'")
+    resumed = benchsuite(*arguments, "--resume", "--repeat", "2", "--", *then, cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert [task.repeat for task in RunDir(tmp_path / "out").plan().tasks] == [0, 1]
     records = {finding.about: finding.state for finding in check(tmp_path / "out")[RECORDS]}

@@ -15,7 +15,9 @@ _ENDINGS = (".png", ".svg", ".pdf")
 @click.argument("results", required=False, type=click.Path(path_type=Path))
 @click.option("--kind", required=True, help="The plot: see 'benchsuite list plots'.")
 @click.option("-o", "--output", metavar="FILE", help="A new .png, .svg or .pdf file.  [default: KIND.png]")
-@click.option("--base", metavar="BASE", help="For compare: a baseline's name, a summary file or a results folder.")
+@click.option(
+    "--base", metavar="BASE", help="For compare: a baseline, a summary file or a results folder; A,B,C: several runs."
+)
 @click.option("--task", metavar="ID", help="For throughput and telemetry: draw only this task, such as vae.J0.1.")
 def command(results: Path | None, kind: str, output: str | None, base: str | None, task: str | None) -> None:
     """Draw a plot of a run.

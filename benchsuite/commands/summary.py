@@ -1,4 +1,4 @@
-"""`benchsuite summary`: a run as one file, to keep, to share, and to compare with."""
+"""`benchsuite summary`: a run, or several as sessions, as one file, to keep, to share, and to compare with."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import click
 
 
 @click.command()
-@click.argument("out", required=False, type=click.Path(path_type=Path))
+@click.argument("outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("-o", "--output", default="-", metavar="FILE", help="A new file; '-' is standard output.  [default: -]")
-def command(out: Path | None, output: str) -> None:
+def command(outs: tuple[Path, ...], output: str) -> None:
     """Write a summary of a run, to compare with.
 
-    OUT is a results folder; the default is the newest one. The summary is JSON.
+    OUT is a results folder; the default is the newest one. Several OUT are runs of one machine, and make one summary
+    with each run as a session. The summary is JSON.
     """
     from benchsuite import rundir
     from benchsuite.errors import one_line
     from benchsuite.report.read.summary_file import write_summary
-    from benchsuite.report.sources import summary_of
+    from benchsuite.report.sources import summary_of_runs
     from benchsuite.schema import to_json
 
-    summary = summary_of(out or rundir.newest_run(os.environ))
+    summary = summary_of_runs(outs or (rundir.newest_run(os.environ),))
     if output == "-":
         click.echo(_escaped(to_json(summary, indent=2).decode()), nl=False)
     else:

@@ -167,7 +167,7 @@ def _check_data(job: Job, at: str) -> None:
 def _check_times(job: Job, at: str) -> None:
     if job.loss_band and job.loss_band[0] >= job.loss_band[1]:
         raise ProfileError(f"{at}: field 'loss_band': give the lower bound first, then a higher one")
-    for low, high in (("min_time_s", "max_time_s"), ("min_time_s", "timeout_s")):
+    for low, high in (("min_time_s", "max_time_s"), ("min_time_s", "timeout_s"), ("warm_up_s", "timeout_s")):
         less, more = getattr(job, low), getattr(job, high)
         if less > more:
             raise ProfileError(f"{at}: {low} {less:g} is over {high} {more:g}; raise {high}")

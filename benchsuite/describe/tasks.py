@@ -68,6 +68,10 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_steps: Annotated[
         Annotated[int, Meta(gt=0)] | None, Meta(description="steps after which the measurement may end")
     ] = None
+    warm_up_s: Annotated[
+        float,
+        Meta(ge=0, le=LONGEST_S, description="seconds that the untimed steps before the measurement last at least"),
+    ] = 2.0
     min_time_s: Annotated[
         float, Meta(ge=0, le=LONGEST_S, description="seconds that the measurement lasts at least")
     ] = 15.0
@@ -94,7 +98,7 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenant: Annotated[
         Literal["share", "machine"], Meta(description="a task gets its share of the machine, or all of it")
     ] = "share"
-    tags: Annotated[tuple[str, ...], Meta(description="labels without effect")] = ()
+    tags: Annotated[tuple[str, ...], Meta(description="labels without effect on the measurement")] = ()
 
 
 def written(job: Job) -> dict[str, Any]:

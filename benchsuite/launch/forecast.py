@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from benchsuite.describe.plan import plan_of
 from benchsuite.describe.tasks import Task
 
-# Start, building of the model and warm-up of a task, as long as no wave of its job has run.
+# Start, building of the model and first steps of a task, as long as no wave of its job has run.
 START_GUESS_S = 10.0
 
 
@@ -37,8 +37,9 @@ class Forecast:
             job = wave.tasks[0].job
             known = self.seen_s.get(wave.tasks[0].cell)
             counts = job.max_count is not None or job.max_steps is not None
-            least += START_GUESS_S + job.min_time_s if known is None else known
-            most += START_GUESS_S + (job.max_time_s if counts else job.min_time_s) if known is None else known
+            start_s = START_GUESS_S + job.warm_up_s
+            least += start_s + job.min_time_s if known is None else known
+            most += start_s + (job.max_time_s if counts else job.min_time_s) if known is None else known
         return least, most
 
 

@@ -24,8 +24,11 @@ from benchsuite.launch.worker_events import EventFiles
 from benchsuite.measurement import read_boot_id
 from benchsuite.records import Machine, Result, Run
 from benchsuite.rundir import Attempt, RunDir, results, write_result
-from benchsuite.schema import to_json
+from benchsuite.schema import SCHEMA, to_json
 from benchsuite.writing import replace
+
+# Defaults that are newer than a run of an older schema: the change that a resume sees -> the words that undo it.
+_NEW_DEFAULTS = {"prefetch False -> True": "--no-prefetch", "warm_up_s 0.0 -> 2.0": "--warm-up-s 0"}
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,10 @@ def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan
     """
     changed = changes(_jobs(before), _jobs(now))
     if changed:
-        older = all(": prefetch False -> True" in change for change in changed)
-        remedy = "; an older benchsuite started it, so add '-- --no-prefetch'" if older else ""
+        as_then = [_NEW_DEFAULTS.get(change.rpartition(": ")[2]) for change in changed]
+        remedy = ""
+        if run.begun_schema < SCHEMA and all(as_then):
+            remedy = f"; an older benchsuite started it, so add '-- {' '.join(dict.fromkeys(filter(None, as_then)))}'"
         raise ProfileError(
             f"{at}: the run was started with another profile or other changes: {'; '.join(changed)}{remedy}"
         )

@@ -97,7 +97,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         precision = check_precision(training.precision, device.name, steps_itself=workload.step is not None)
     share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
     batches = step.feed(iter(workload.batches(share)))
-    warmed = warm_up(step, batches, device)
+    warmed = warm_up(step, batches, device, 0.0 if assignment.probe else task.job.warm_up_s, ranks)
     ready = Ready(
         n=events.count,
         at_s=time.monotonic(),

@@ -1,10 +1,12 @@
-"""Warm-up: untimed steps until kernels are chosen, memory is allocated and the loss scale of fp16 fits."""
+"""Warm-up: untimed steps until kernels are chosen, memory is allocated, the loss scale fits and the time is over."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from benchsuite.errors import ModelError
@@ -12,15 +14,24 @@ from benchsuite.events import End, EventWriter
 from benchsuite.measurement import WarmUp
 from benchsuite.schema import finite
 from benchsuite.worker.device import Device
+from benchsuite.worker.loop import never, timed_loop
+from benchsuite.worker.rank_slices import AgreedRule
+from benchsuite.worker.ranks import Ranks
 from benchsuite.worker.step import Step
+from benchsuite.worker.timing import SLICE_NS, SliceRule, Stop, TimedSlice
 
 WARM_UP_STEPS = 5  # enough for lazy initialisation, autotuning and graph capture
 SETTLING_STEPS = 30  # the scale begins at 2 ** 16 and is halved at each overflow
 PROBE_STEPS, PROBE_S = 50, 2.0
 
 
-def warm_up(step: Step, batches: Iterator[Any], device: Device) -> WarmUp:
-    """Take the first steps.
+def warm_up(
+    step: Step, batches: Iterator[Any], device: Device, warm_up_s: float = 0.0, ranks: Ranks | None = None
+) -> WarmUp:
+    """Take the first steps, and more until `warm_up_s` seconds have passed since the first one began.
+
+    Args:
+        ranks: the group of this rank, if it has one. All ranks take the same number of steps.
 
     Raises:
         ModelError: the data ended, a step did not return its number of items, a loss is not finite, or gradients
@@ -36,6 +47,7 @@ def warm_up(step: Step, batches: Iterator[Any], device: Device) -> WarmUp:
     if steps < WARM_UP_STEPS:
         raise ModelError(f"the data ended within the {WARM_UP_STEPS} steps of warm-up")
     steps += _settle(step, batches)
+    steps += _steps_for(began + warm_up_s - time.monotonic(), step, batches, device, ranks)
     loss_of(step)
     return WarmUp(steps=steps, elapsed_s=time.monotonic() - began)
 
@@ -60,6 +72,34 @@ def _settle(step: Step, batches: Iterator[Any]) -> int:
             return steps
         loss_of(step)
     raise ModelError(f"amp-fp16: the gradients still overflow after {SETTLING_STEPS} steps of warm-up; try bf16")
+
+
+def _steps_for(seconds: float, step: Step, batches: Iterator[Any], device: Device, ranks: Ranks | None = None) -> int:
+    """Take steps for this time; none if it is 0 or less.
+
+    The device is synced twice a second, as in the timed loop: neither each step waits for it, nor do steps queue up.
+
+    Args:
+        seconds: in a group, the value of rank 0 counts, and its clock.
+
+    Returns:
+        The number of steps taken, in a group the same on all ranks.
+
+    Raises:
+        ModelError: the data ended.
+    """
+    left_ns = round(seconds * 1e9)
+    if ranks:
+        (left_ns,) = ranks.agree([left_ns])
+    if left_ns <= 0:
+        return 0
+    slice_ns = math.ceil(left_ns / math.ceil(left_ns / SLICE_NS))  # whole slices fill the time
+    rule_of = partial(AgreedRule, ranks, never) if ranks else SliceRule
+    taken: list[TimedSlice] = []
+    stop = Stop(min_time_ns=left_ns, slice_ns=slice_ns)
+    if timed_loop(step.run, batches, stop, taken.append, sync=device.sync, rule_of=rule_of) == "data":
+        raise ModelError("the data ended within the warm-up; lower warm_up_s, or give more data")
+    return sum(one.steps for one in taken)
 
 
 def loss_of(step: Step) -> float | None:

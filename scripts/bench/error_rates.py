@@ -51,8 +51,12 @@ UNLIKE = (
     Scatter("1 %, 1 % of tasks fail", failing=0.01),
     Scatter("tenfold, 1 % of tasks fail", 0.003, 0.03, failing=0.01),
 )
-# Only where the numbers of repeats differ: the side with more repeats is the noisy one.
-MIRRORED = (Scatter("base 3 times as noisy", here=1 / 3), Scatter("base 10 times as noisy", here=0.1))
+# Only where the numbers of repeats differ.
+MIRRORED = (
+    Scatter("this run 2 times as noisy", here=2.0),
+    Scatter("base 3 times as noisy", here=1 / 3),
+    Scatter("base 10 times as noisy", here=0.1),
+)
 ON_GPUS = Scatter("1 % of a repeat, 1 % of a task", own=0.01)
 ON_GPUS_TENFOLD = Scatter("0.3 to 3 % of a repeat, 1 % of a task", 0.003, 0.03, own=0.01)
 

@@ -105,21 +105,22 @@ def measured_slices(stream: Stream) -> list[Slice]:
 def window_slices(measured: Sequence[Slice]) -> list[Slice]:
     """The slices on which perf rests.
 
-    E is the end of the last slice. Inside are the slices that start at or after E - 10 s and end at or before E - 1 s
-    (1 ms tolerance). If these last under 4 s, whole earlier slices are added, latest first, up to 4 s; slices that
-    start in the first 2 s are never added.
+    E is the end of the last slice. Slices that end after E - 1 s never count (1 ms tolerance). Of the others, those
+    count that start at or after both E - 10 s and 2 s. If these last under 4 s, whole earlier slices are added, latest
+    first, up to 4 s. A slice that starts in the first 2 s is added only if it starts at or after E - 10 s. So a run of
+    12 s or more never counts such a slice, and a shorter run counts one only if it has no 4 s without it.
 
     Args:
         measured: without `hold`.
     """
     end_s = measured[-1].end_s
     latest_end_s = end_s - END_CUT_S + TOLERANCE_S
-    earliest_start_s = end_s - WINDOW_S - TOLERANCE_S
+    begin_s = end_s - WINDOW_S
     before = [s for s in measured if s.end_s <= latest_end_s]
-    inside = [s for s in before if s.start_s >= earliest_start_s]
+    inside = [s for s in before if s.start_s >= max(begin_s, WARM_UP_S) - TOLERANCE_S]
     seconds = math.fsum(s.elapsed_s for s in inside)
     for earlier in reversed(before[: len(before) - len(inside)]):
-        if seconds >= MIN_WINDOW_S - TOLERANCE_S or earlier.start_s < WARM_UP_S - TOLERANCE_S:
+        if seconds >= MIN_WINDOW_S - TOLERANCE_S or earlier.start_s < min(begin_s, WARM_UP_S) - TOLERANCE_S:
             break
         inside.insert(0, earlier)
         seconds += earlier.elapsed_s

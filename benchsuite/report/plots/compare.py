@@ -12,7 +12,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from benchsuite.errors import ResultError, UsageError
 from benchsuite.report.show.format import count, one_line, ratio
-from benchsuite.report.stats.compare import JobRatio, compare
+from benchsuite.report.stats.compare import compare
+from benchsuite.report.stats.ratios import JobRatio
 from benchsuite.report.stats.weights import weigh, weights_for
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def draw(source: Source) -> Figure:
     for place, job in enumerate(shown):
         _job(axes, place, job)
     of_all = f" ({len(shown)} of {count(len(jobs), 'job')})" if len(jobs) > len(shown) else ""
-    title = f"{one_line(source.summary.source)} against {one_line(PurePath(source.base_name).name)}{of_all}"
+    base = source.base.source if source.base.sessions else PurePath(source.base_name).name
+    title = f"{one_line(source.summary.source)} against {one_line(base)}{of_all}"
     axes.set_title(title, loc="left", parse_math=False)
     axes.axvline(1.0, color="0.4", linewidth=1)
     axes.set_yticks(range(len(shown)), [one_line(job.name) for job in shown])
@@ -69,7 +71,7 @@ def _scale(axes: Axes, ends: Sequence[float]) -> None:
     reach = max(1.05, math.exp(1.05 * max(abs(math.log(end)) for end in ends)))
     axes.set_xscale("log")
     axes.set_xlim(1 / reach, reach)
-    axes.set_xlabel("ratio of perf, above 1 faster than the base (logarithmic)")
+    axes.set_xlabel("ratio of speed, above 1 faster than the base (logarithmic)")
     if reach < 2:
         axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
     elif reach < 100:  # decades alone would leave the axis almost without numbers

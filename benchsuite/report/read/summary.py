@@ -146,6 +146,10 @@ class GpuSummary(Record, frozen=True, kw_only=True):
     max: float | None = None
 
 
+# Every task is ok; some are not; none of those that ran is; none was run; a run in progress has some still to run.
+JobState = Literal["ok", "fails in part", "fails", "never run", "in progress"]
+
+
 class JobSummary(Record, frozen=True, kw_only=True):
     """One row of the report: a job, or one combination of an unrolled job's axes."""
 
@@ -156,6 +160,9 @@ class JobSummary(Record, frozen=True, kw_only=True):
     unit: Annotated[str | None, Meta(description="what an item is")] = None
     devices: Annotated[str, Meta(description="the placement's `devices`")] = "each"
     n: Annotated[int, Meta(description="planned tasks")]
+    state: Annotated[
+        JobState | None, Meta(description="whether the job has a number; null: another program's publication")
+    ] = None
     fail: Annotated[int, Meta(description="tasks that are not ok, without `to_run`")]
     not_run: Annotated[int, Meta(description="of `fail`, tasks that never ended")] = 0
     to_run: Annotated[int, Meta(description="tasks that a run in progress has yet to end")] = 0
@@ -181,6 +188,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="how tasks differ in what they train, old -> new; then perf means nothing")
     ] = ()
     settings: Annotated[dict[str, Any], Meta(description="what was asked, by field")] = {}
+    tags: Annotated[tuple[str, ...], Meta(description="labels of the job")] = ()
     data_used: Annotated[tuple[DataUsed, ...], Meta(description="what the tasks read")] = ()
     batch_size: Annotated[int | None, Meta(description="the size found for a job that asks for `auto`")] = None
     ranks: Annotated[int, Meta(description="processes that train one model together")] = 1
@@ -228,6 +236,9 @@ class Session(Record, frozen=True, kw_only=True):
     source: Annotated[str, Meta(description="name of its folder or file")]
     created: str | None = None
     hosts: tuple[str, ...] = ()
+    differences: Annotated[
+        tuple[str, ...], Meta(description="how machine, software and settings differ from the first run, old -> new")
+    ] = ()
 
 
 class Summary(Record, frozen=True, kw_only=True):
@@ -241,8 +252,14 @@ class Summary(Record, frozen=True, kw_only=True):
     provenance: Annotated[str | None, Meta(description="where a baseline's figures come from")] = None
     planned: Annotated[bool, Meta(description="n counts planned tasks; false: only the results that were found")] = True
     in_progress: Annotated[bool, Meta(description="made while the run went on")] = False
+    complete: Annotated[
+        bool | None,
+        Meta(description="every planned task was run, every job has a number, and no job was left out; null: unknown"),
+    ] = None
     profile: ProfileRef | None = None
-    machines: Annotated[tuple[Machine, ...], Meta(description="empty where no run.json says")] = ()
+    machines: Annotated[
+        tuple[Machine, ...], Meta(description="those of the first session; empty where no run.json says")
+    ] = ()
     code: tuple[Code, ...] = ()
     gpus_used: int = 0
     isolation: Annotated[dict[str, int], Meta(description="fence in force -> number of tasks")] = {}

@@ -90,12 +90,10 @@ def _trained(result: Result) -> Span | None:
     return max(starts), min(stream.origin_s + stream.slices[-1].end_s for stream in streams)
 
 
-def data_used(rows: Iterable[Row]) -> tuple[DataUsed, ...]:
+def data_used(data: Iterable[DataUsed]) -> tuple[DataUsed, ...]:
     """The distinct data of a job's tasks; `cached` is the least share among the tasks that used them."""
     found: dict[DataUsed, list[float | None]] = {}
-    for row in rows:
-        if row.result and row.result.data:
-            data = row.result.data
-            found.setdefault(msgspec.structs.replace(data, cached=None), []).append(data.cached)
-    least = ((data, [share for share in shares if share is not None]) for data, shares in found.items())
-    return tuple(msgspec.structs.replace(data, cached=min(shares, default=None)) for data, shares in least)
+    for used in data:
+        found.setdefault(msgspec.structs.replace(used, cached=None), []).append(used.cached)
+    least = ((used, [share for share in shares if share is not None]) for used, shares in found.items())
+    return tuple(msgspec.structs.replace(used, cached=min(shares, default=None)) for used, shares in least)

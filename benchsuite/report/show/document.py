@@ -110,6 +110,7 @@ class ScoreBlock:
     own: tuple[Figure, ...]
     more: tuple[Figure | Fact, ...]
     facts: tuple[Fact, ...]
+    title: str = "Score"
 
     @property
     def figures(self) -> tuple[Figure, ...]:

@@ -13,14 +13,17 @@ from benchsuite.report.show.report import Report
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.frame import JOB_COLUMNS, flat, job_frame
 from benchsuite.report.stats.gpus import GpuComparison
+from benchsuite.report.stats.influence import influences
 from benchsuite.report.stats.scaling import curves
+from benchsuite.report.stats.subscores import sub_scores
 from benchsuite.schema import SCHEMA
 
 # The columns of a job beside a base.
 _RATIO_COLUMNS = (
     "perf", "base_perf", "perf_adj", "base_perf_adj", "same_workload", "verdict.word", "verdict.low",
     "verdict.high", "verdict.df", "verdict.decides", "verdict.identical", "verdict.reason", "verdict.words",
-    "unknown", "excluded", "forced", "factor", "base_factor", "refused", "ratio", "ratio_adj",
+    "unknown", "excluded", "forced", "factor", "base_factor", "refused", "ratio", "ratio_adj", "failures.p",
+    "failures.adjusted",
 )  # fmt: skip
 # A spreadsheet treats text with this beginning as a formula.
 _FORMULA = ("=", "+", "-", "@")
@@ -52,12 +55,16 @@ def to_csv(report: Report) -> str:
 def to_json(report: Report) -> str:
     """Strict JSON: `jobs` are the rows of the CSV, `summary` is what `benchsuite summary` writes (but for perf_adj, if
     variance is not penalized). Control characters are escaped, so that it is safe on a terminal, too."""
+    jobs = {job.name: job for job in report.summary.jobs}
     content = {
         "schema": SCHEMA,
         "kind": "report",
         "title": _encodable(report.title),
         "score": _with(report.score, "failure_rate", "verdict", "provisional"),
         "price": _price(report),
+        "power": _with(report.power) if report.power else None,
+        "sub_scores": [_with(one) for one in sub_scores(jobs, report.weights)],
+        "influence": [_with(one) for one in influences(jobs, report.weights)],
         "scaling": [_with(curve) for curve in curves(report.summary)],
         "gpus": _gpus(report.gpus) if report.gpus else None,
         "comparisons": [_comparison(comparison) for comparison in report.comparisons],
@@ -71,24 +78,35 @@ def to_json(report: Report) -> str:
 def _price(report: Report) -> dict[str, float | None] | None:
     if report.price is None:
         return None
-    per = {"per_score": report.score.value, "per_machine_score": report.score.machine}
-    return {"price": report.price, **{name: report.price / of if of else None for name, of in per.items()}}
+    of = None if report.score.partial or report.score.never else report.score.machine
+    return {"price": report.price, "per_machine_score": report.price / of if of else None}
 
 
 def _gpus(found: GpuComparison) -> dict[str, Any]:
-    """Each job's rates by GPU and repeat, the outliers, and why jobs are not tested. The use of the GPUs stands with
-    the tasks of the summary."""
+    """Each job's rates by GPU and repeat, the GPUs that differ, fail or stand out, and what is not tested.
+
+    The use of the GPUs stands with the tasks of the summary.
+    """
     cells = {
         job: [{"gpu": _with(gpu), **_with(cell, "mean", "min", "max", without="uses")} for gpu, cell in of_job.items()]
         for job, of_job in found.cells.items()
     }
-    outliers = [_with(outlier) for outlier in found.outliers]
-    return {"jobs": cells, "outliers": outliers, "untested": dict(found.untested), "tests": found.tests}
+    return {
+        "jobs": cells,
+        "outliers": [_with(outlier) for outlier in found.outliers],
+        "suspects": [_with(suspect) for suspect in found.suspects],
+        "failing": [_with(gpu) for gpu in found.failing],
+        "untested": dict(found.untested),
+        "untested_gpus": [{"gpu": _with(gpu), "jobs": dict(jobs)} for gpu, jobs in found.untested_gpus.items()],
+        "tests": found.tests,
+        "power": _with(found.power) if found.power else None,
+    }
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:
     """The comparison with the source of the base in place of its summary."""
-    own = _with(comparison, "ratio", "tested", without="base")
+    own = _with(comparison, "tested", without="base")
+    own["base_score"] = _with(comparison.base_score, "failure_rate", "verdict", "provisional", without="weighing")
     jobs = [_with(job, "refused", "ratio", "ratio_adj") for job in comparison.jobs]
     return {**own, "base": _encodable(comparison.base.source), "jobs": jobs}
 

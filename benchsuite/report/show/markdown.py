@@ -18,7 +18,7 @@ def markdown(document: Document) -> str:
     for sentence in document.intro:
         lines += [_escaped(sentence.text), ""]
     if document.score:
-        lines += ["## Score", "", *_pairs(_entries(document.score)), ""]
+        lines += [f"## {_escaped(document.score.title)}", "", *_pairs(_entries(document.score)), ""]
     for section in (document.jobs, *document.sections):
         if section:
             lines += [f"## {_escaped(section.title)}", ""]

@@ -49,30 +49,30 @@ def targets(files: Mapping[str, str | None]) -> list[Target]:
     return asked
 
 
-def written(report: Report, out: Path, asked: list[Target]) -> Iterator[tuple[Target, str]]:
+def written(report: Report, folder: Path | None, asked: list[Target]) -> Iterator[tuple[Target, str]]:
     """Write each file, and yield each target with its text, also those for standard output.
 
     Args:
-        out: the results folder or the summary of the report.
+        folder: the results folder of the report; None if the report is of a summary, or of several runs.
 
     Raises:
         OutputError: a file exists or cannot be written.
     """
     for target in asked:
-        text = _text(target.kind, report, out)
+        text = _text(target.kind, report, folder)
         if not target.to_stdout:
             # A folder's name may hold bytes that are not text.
             write_for_user(Path(target.file), text.encode(errors="replace"), f"--{target.kind}")
         yield target, text
 
 
-def _text(kind: str, report: Report, out: Path) -> str:
+def _text(kind: str, report: Report, folder: Path | None) -> str:
     """The report in one format. Only that format's modules are imported, for pandas and jinja2 are slow to import."""
     if kind == "html":
         from benchsuite.report.read.load import load
         from benchsuite.report.show.html import page
 
-        return page(report, load(out) if out.is_dir() else None)
+        return page(report, load(folder) if folder else None)
     if kind == "md":
         from benchsuite.report.show.markdown import markdown
 

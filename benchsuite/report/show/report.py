@@ -6,17 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.document import Document, Section, sentence
+from benchsuite.report.show.document import Document, ScoreBlock, Section, sentence
 from benchsuite.report.show.sections.comparison import comparison_section
 from benchsuite.report.show.sections.gpus import gpus_section, scaling_section
 from benchsuite.report.show.sections.jobs import jobs_section
+from benchsuite.report.show.sections.lead import lead
 from benchsuite.report.show.sections.origin import headline, progress
 from benchsuite.report.show.sections.score import score_block
+from benchsuite.report.show.sections.smoke import smoke_block, smoke_lead
+from benchsuite.report.show.sections.subscores import subscores_section
 from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
 from benchsuite.report.show.sections.use import slowed_section, use_section
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.gpus import GpuComparison
+from benchsuite.report.stats.influence import influences
+from benchsuite.report.stats.power import ScorePerWatt
 from benchsuite.report.stats.score import Score
+from benchsuite.report.stats.subscores import sub_scores
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,7 @@ class Report:
     """The content of a report.
 
     `title` names the folder or file. `logs` is the folder of the tasks' output, if it still exists. `price` is the
-    machine's price in any currency. `gpus` is None unless the user asks to compare GPUs.
+    machine's price in any currency. `gpus` and `power` are None unless the user asks for them.
     """
 
     title: str
@@ -34,23 +40,42 @@ class Report:
     logs: str | None = None
     price: float | None = None
     gpus: GpuComparison | None = None
+    power: ScorePerWatt | None = None
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each job, also of those that the run lacks."""
+        return {**self.score.weighing.jobs, **self.score.weighing.missing}
 
 
 def document(report: Report) -> Document:
     """All that a report shows; sections without content are left out."""
     summary = report.summary
-    intro = [headline(summary), *([progress(summary)] if summary.in_progress else [])]
+    about = [headline(summary), *([progress(summary)] if summary.in_progress else [])]
+    verdict = smoke_lead(summary) or (lead(report.score, report.comparisons) if summary.jobs else ())
     return Document(
         title=f"Results of {report.title}",
-        intro=tuple(sentence(line, "quiet") for line in intro),
+        intro=(*verdict, *(sentence(line, "quiet") for line in about)),
         jobs=jobs_section(summary, report.score) if summary.jobs else None,
         sections=tuple(section for section in _sections(report) if section),
-        score=score_block(summary, report.score, report.comparisons, report.price) if summary.jobs else None,
+        score=_block(report) if summary.jobs else None,
     )
+
+
+def _block(report: Report) -> ScoreBlock:
+    block = score_block(report.summary, report.score, report.comparisons, report.price, report.power)
+    return smoke_block(report.summary, block) or block
+
+
+def _sub_scores(report: Report) -> Section | None:
+    jobs = {job.name: job for job in report.summary.jobs}
+    bases = {comparison.name: comparison.groups for comparison in report.comparisons}
+    return subscores_section(sub_scores(jobs, report.weights), influences(jobs, report.weights), bases)
 
 
 def _sections(report: Report) -> Iterator[Section | None]:
     summary = report.summary
+    yield _sub_scores(report)
     yield use_section(summary)
     yield slowed_section(summary)
     yield gpus_section(report.gpus)

@@ -34,7 +34,7 @@ def render(document: Document, console: Console) -> None:
         _rule(console, section.title)
         _parts(console, section.parts, _INDENT)
     if document.score:
-        _rule(console, "Score")
+        _rule(console, document.score.title)
         _print(console, _score(document.score), _INDENT)
 
 

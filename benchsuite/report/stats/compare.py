@@ -14,12 +14,15 @@ from pathlib import Path
 from benchsuite import files
 from benchsuite.report.milarun import suite
 from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary
-from benchsuite.report.sources import summary_of
+from benchsuite.report.sources import run_names, summary_of
 from benchsuite.report.stats.differences import Differences, differences
 from benchsuite.report.stats.failures import FailureTest, compare_failures
-from benchsuite.report.stats.overall import Overall, common_suite, overall, sides
+from benchsuite.report.stats.overall import Overall, base_score, common_suite, overall, sides
 from benchsuite.report.stats.planning import Power, power
 from benchsuite.report.stats.ratios import JobRatio, in_todays_unit, job_ratio, side, without_figure
+from benchsuite.report.stats.score import Score
+from benchsuite.report.stats.sessions import together
+from benchsuite.report.stats.subscores import GroupRatio, group_ratios, sub_scores
 from benchsuite.report.stats.verdict import MARGIN, Verdict, judge
 from benchsuite.report.stats.weights import Weighing
 from benchsuite.report.stats.welch import Side
@@ -36,6 +39,8 @@ class Comparison:
         name: of the base, as the user gave it.
         different: the jobs, weighed or not, that train something else on the other side.
         overall: the ratios over the common suite.
+        base_score: of the base, by the weights of this run.
+        groups: the ratio of each of this run's sub-scores.
         failures: of the tasks of all comparable jobs together.
         power: of the tests of single jobs; None if no job is tested.
         margin: the largest relative difference that counts as the same.
@@ -48,6 +53,8 @@ class Comparison:
     only_base: tuple[str, ...]
     different: tuple[str, ...]
     overall: Overall
+    base_score: Score
+    groups: tuple[GroupRatio, ...]
     failures: FailureTest
     power: Power | None
     margin: float
@@ -60,14 +67,17 @@ class Comparison:
 
 
 def find_base(name: str) -> Summary:
-    """The summary of a results folder, a summary file, or a shipped baseline.
+    """The summary of a results folder, a summary file, or a shipped baseline; of several, separated by commas, with
+    each run as a session.
 
     Raises:
+        UsageError: a name between commas is empty.
         ProfileError: there is no such file.
-        ResultError: it is neither a summary nor a folder with results.
+        ResultError: it is neither a summary nor a folder with results, or the runs cannot be sessions of one machine.
     """
-    path = Path(name)
-    return summary_of(path if path.exists() else files.find("baselines", name))
+    names = run_names(name)
+    paths = [Path(part) if files.look(Path(part)) else files.find("baselines", part) for part in names]
+    return together([summary_of(path) for path in paths], names)
 
 
 def compare(
@@ -117,6 +127,8 @@ def compare(
         only_base=tuple(job for job in there if job not in here),
         different=tuple(job.name for job in jobs if job.refused),
         overall=overall(summary, base, common, scores, verdicts, partial),
+        base_score=base_score(base, weighing),
+        groups=_groups(ratios, here, there, {**weighing.jobs, **weighing.missing}),
         failures=_all_failures(failures),
         power=power({name: both for name, both in pairs.items() if name not in identical}),
         margin=margin,
@@ -128,6 +140,13 @@ def _pairs(ratios: Sequence[JobRatio], here: _Jobs, there: _Jobs) -> dict[str, t
     """Both sides of each job that has a ratio."""
     names = [ratio.name for ratio in ratios if ratio.ratio is not None and not ratio.excluded]
     return {name: (side(here[name], "this run"), side(there[name], "the base")) for name in names}
+
+
+def _groups(
+    ratios: Sequence[JobRatio], here: _Jobs, there: _Jobs, weights: Mapping[str, float]
+) -> tuple[GroupRatio, ...]:
+    comparable = {ratio.name: there[ratio.name] for ratio in ratios if ratio.comparable}
+    return group_ratios(sub_scores(here, weights), here, comparable, weights)
 
 
 def _verdict(ratio: JobRatio, here: _Jobs, there: _Jobs, verdicts: Mapping[str, Verdict]) -> Verdict:

@@ -99,12 +99,12 @@ def fails_more(tables: Iterable[Counts]) -> float:
     Args:
         tables: the counts of each stratum, as `fisher` takes them.
     """
-    least, distribution = 0, np.ones(1)
-    observed = 0
-    for table in tables:
-        low, p = _hypergeometric(*table)
-        least, observed = least + low, observed + table[0]
-        if len(p) > 1:
+    least, observed, distribution = 0, 0, np.ones(1)
+    for fail, n, base_fail, base_n in tables:
+        # A stratum in which no task fails, or each, has one outcome only.
+        if 0 < fail + base_fail < n + base_n:
+            low, p = _hypergeometric(fail, n, base_fail, base_n)
+            least, observed = least + low, observed + fail
             distribution = np.convolve(distribution, p)
     return min(1.0, float(distribution[observed - least :].sum()))
 

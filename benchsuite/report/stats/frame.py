@@ -20,7 +20,7 @@ _TASK_COLUMNS = {
     "devices": "object",  # how the job is placed: "each", "progression", ...
     "task": "object",  # the task's id
     "host": "object",  # None where neither the result nor the run names one
-    "repeat": "int64",
+    "repeat": "int64",  # counted on from one session to the next
     "copy": "int64",  # the place among the copies that share a GPU
     "gpu_index": "Int64",  # among the GPUs that the run could use; only of a task with exactly one GPU
     "gpu_uuid": "object",  # only of a task with exactly one GPU
@@ -37,8 +37,9 @@ _TASK_COLUMNS = {
 JOB_COLUMNS = (
     "name", "job", "per", "unit", "devices", "n", "fail", "not_run", "to_run", "perf", "std", "std_parts.gpus",
     "std_parts.repeats", "std_parts.rest", "std_parts.complete", "perf_adj", "min", "max", "interval.low",
-    "interval.high", "interval.half", "interval.repeats", "slices", "seconds", "unsteady", "perf_unthrottled",
-    "use.tasks", "use.gpu_percent", "use.sm_percent", "use.tensor_percent", "use.sm_clock_mhz", "use.temperature_c",
+    "interval.high", "interval.half", "interval.repeats", "interval.of", "slices", "seconds", "unsteady",
+    "perf_unthrottled", "use.tasks", "use.gpu_percent", "use.sm_percent", "use.tensor_percent", "use.sm_clock_mhz",
+    "use.temperature_c",
     "use.pcie_tx_mib_s", "use.pcie_rx_mib_s", "use.power_w", "use.power_limit_w", "use.items_per_joule",
     "use.device_reserved_bytes", "use.host_rss_bytes", "use.watched_s", "use.cpu_waiting", "use.cpu_throttled",
     "use.cpu_stolen", "workload", "batch_size", "ranks", "batch_each", "backend", "peak_memory_bytes",
@@ -52,13 +53,15 @@ def task_frame(summary: Summary) -> DataFrame:
     here = summary.machine.host if summary.machine else None
     of = [(job, task) for job in summary.jobs for task in job.tasks]
     gpus = [task.gpus[0] if len(task.gpus) == 1 else None for _, task in of]
-    kept = ("repeat", "copy", "status", "perf", "slices", "seconds", "steady", "use")
+    kept = ("copy", "status", "perf", "slices", "seconds", "steady", "use")
+    repeats = max((task.repeat for _, task in of), default=0) + 1
     columns: dict[str, list[Any]] = {
         **{name: [getattr(task, name) for _, task in of] for name in kept},
         "job": [job.name for job, _ in of],
         "devices": [job.devices for job, _ in of],
         "task": [task.id for _, task in of],
         "host": [task.host or here for _, task in of],
+        "repeat": [task.session * repeats + task.repeat for _, task in of],
         "gpu_index": [gpu.index if gpu else None for gpu in gpus],
         "gpu_uuid": [gpu.uuid if gpu else None for gpu in gpus],
         "open": [task.status in OPEN for _, task in of],

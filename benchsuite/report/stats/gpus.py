@@ -1,88 +1,49 @@
-"""GPUs side by side: the throughput of each job on each GPU, and a test that names the outliers."""
+"""GPUs side by side: which GPUs are slower or faster than the others, which fail, and which could not be tested."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr
 
-from benchsuite.report.measure.intervals import MIN_REPEATS, mean
-from benchsuite.report.read.summary import Summary, Use
+from benchsuite.report.measure.intervals import MIN_REPEATS
+from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.format import count
-from benchsuite.report.stats.causes import likely_cause
-from benchsuite.report.stats.verdict import FAMILY_ERROR, holm
+from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS, likely_cause
+from benchsuite.report.stats.gpu_cells import Cells, GpuKey, gpu_cells
+from benchsuite.report.stats.gpu_failures import FailingGpu, failing_gpus
+from benchsuite.report.stats.gpu_tests import MIN_GPUS, Floats, SpeedTests, compare_speeds, smallest_effects
 
-if TYPE_CHECKING:
-    from pandas import DataFrame, Series
-
-MIN_GPUS = 3
-MIN_EFFECT = 0.02
 # The name of the test over all jobs together.
 ALL_JOBS = "all jobs"
-
-
-@dataclass(frozen=True, order=True)
-class GpuKey:
-    """The identity of a GPU; `index` is its place among the GPUs that the run could use."""
-
-    host: str
-    index: int
-    uuid: str
-
-    @property
-    def short(self) -> str:
-        """The index and the first digits of the UUID."""
-        return f"{self.index} {self.uuid.removeprefix('GPU-')[:8]}"
-
-    def __str__(self) -> str:
-        return f"GPU {self.index} ({self.uuid.removeprefix('GPU-')[:8]}) on {self.host}"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A job on one GPU.
-
-    Attributes:
-        by_repeat: items/s in each repeat that is ok; the mean of copies.
-        n: planned tasks.
-        not_run: tasks without an outcome.
-        unsteady: tasks whose window is not steady.
-        uses: of the ok tasks.
-    """
-
-    by_repeat: Mapping[int, float] = field(default_factory=dict)
-    n: int = 0
-    fail: int = 0
-    not_run: int = 0
-    unsteady: int = 0
-    uses: tuple[Use, ...] = ()
-
-    @property
-    def mean(self) -> float | None:
-        return mean(self.by_repeat.values())
-
-    @property
-    def min(self) -> float | None:
-        return min(self.by_repeat.values(), default=None)
-
-    @property
-    def max(self) -> float | None:
-        return max(self.by_repeat.values(), default=None)
+# A GPU that deviates by this much without a significant test is a suspect.
+SUSPECT_EFFECT = 0.05
+SUSPECT_EFFECT_ALL = 0.02
+# A test that is done must be significant by itself, without the adjustment; else noise alone makes many suspects.
+SUSPECT_P = 0.1
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """The relative difference of a GPU's rate from the median GPU's (-0.1: a tenth slower), with the test's p."""
+    """The relative difference of a GPU's rate from the median GPU's (-0.1: a tenth slower).
+
+    Attributes:
+        p: of this test alone; None without a test.
+        adjusted: after Holm's adjustment over the family of tests: significant if at most 0.05.
+        repeats: the number of repeats with a figure.
+        decides: about the number of repeats at which the same effect would be significant; None if the effect is
+            significant, or if the number is above 1,000.
+    """
 
     job: str
     effect: float
-    p: float
+    p: float | None
+    adjusted: float | None
     repeats: int
+    decides: int | None = None
 
 
 @dataclass(frozen=True)
@@ -95,126 +56,163 @@ class Outlier:
 
 
 @dataclass(frozen=True)
+class Power:
+    """The slowdown that the tests find in 80 % of cases at this number of repeats: over all jobs, and in one job."""
+
+    repeats: int
+    all_jobs: float | None
+    one_job: float
+
+
+@dataclass(frozen=True)
 class GpuComparison:
     """The GPUs of a run side by side.
 
     Attributes:
         cells: job -> GPU -> cell, for the jobs that are placed on each GPU.
-        untested: job -> reason why there is no test.
-        tests: the number of tests.
+        suspects: GPUs that stand out without a significant test, or without any.
+        untested: job -> reason why none of its GPUs is tested.
+        untested_gpus: GPU -> job -> reason, for the jobs in which other GPUs are tested.
+        tests: the number of tests of speed.
+        power: None without a test.
     """
 
     gpus: tuple[GpuKey, ...]
-    cells: Mapping[str, Mapping[GpuKey, Cell]]
+    cells: Cells
     outliers: tuple[Outlier, ...]
+    suspects: tuple[Outlier, ...]
+    failing: tuple[FailingGpu, ...]
     untested: Mapping[str, str]
+    untested_gpus: Mapping[GpuKey, Mapping[str, str]]
     tests: int
+    power: Power | None
 
 
 def compare_gpus(summary: Summary) -> GpuComparison:
-    """Compare the GPUs of a run, by the jobs that run on each of them.
+    """Compare the GPUs of a run, by the jobs that run on each of them: `compare_cells`."""
+    return compare_cells(gpu_cells(summary))
 
-    The figure of a GPU in a repeat is ln(rate / median over GPUs). The test is Student's t of its mean over repeats
-    against 0, with the scatter over repeats pooled over GPUs (df = (GPUs - 1) (repeats - 1)), so that three repeats are
-    enough. Over all tests of all jobs, and of their mean, the error is 5 % (Holm, 1979). Differences under 2 % are not
-    reported.
+
+def compare_cells(cells: Cells) -> GpuComparison:
+    """Compare GPUs by their cells.
+
+    `gpu_tests` describes the tests of speed, on the tasks that are ok. At most 5 % of runs of equal GPUs name an
+    outlier, and at most 5 % name a GPU that fails more often. Differences under 2 % are no outliers.
     """
-    tasks = _tasks(summary)
-    cells, found = _cells(tasks), deviations(tasks)
-    repeats = found.groupby(["job", "gpu"]).size().groupby("job").agg(list).to_dict()
-    untested = {job: why for job in cells if (why := _why_untested(len(cells[job]), repeats.get(job, [])))}
-    tests = _tests(_with_all_jobs(found[~found.index.isin(untested, level="job")]))
-    by_gpu: dict[GpuKey, list[Deviation]] = defaultdict(list)
-    for (gpu, one), p in zip(tests, holm(np.array([one.p for _, one in tests])), strict=True):
-        if p <= FAMILY_ERROR and abs(one.effect) >= MIN_EFFECT:
-            by_gpu[gpu].append(one)
-    outliers = tuple(Outlier(gpu, tuple(by_gpu[gpu]), _causes(gpu, by_gpu[gpu], cells)) for gpu in sorted(by_gpu))
-    return GpuComparison(tuple(sorted(set(tasks["gpu"]))), cells, outliers, untested, len(tests))
+    gpus = tuple(sorted({gpu for of_job in cells.values() for gpu in of_job}))
+    logs = _logs(cells, gpus)
+    tests, together = compare_speeds(logs)
+    untested, untested_gpus = _untested(cells, gpus, tests)
+    outliers, suspects = [], []
+    for g, gpu in enumerate(gpus):
+        named, standing_out = _stand_out(g, list(cells), tests, together)
+        if named:
+            outliers.append(Outlier(gpu, named, _causes(gpu, named, cells)))
+        if standing_out:
+            known = (
+                cause for cause in _causes(gpu, standing_out, cells) if cause not in (NO_TELEMETRY, NOTHING_DIFFERS)
+            )
+            suspects.append(Outlier(gpu, standing_out, tuple(known)))
+    return GpuComparison(
+        gpus=gpus,
+        cells=cells,
+        outliers=tuple(outliers),
+        suspects=tuple(suspects),
+        failing=failing_gpus(cells, gpus),
+        untested=untested,
+        untested_gpus=untested_gpus,
+        tests=tests.tests + (together.tests if together else 0),
+        power=_power(tests, together),
+    )
 
 
-def _tasks(summary: Summary) -> DataFrame:
-    """The tasks of the jobs that run on each GPU, with their `GpuKey` as column "gpu"."""
-    from benchsuite.report.stats.frame import task_frame
-
-    tasks = task_frame(summary)
-    tasks = tasks[(tasks["devices"] == "each") & tasks["gpu_uuid"].notna()].fillna({"host": "an unknown host"})
-    keys: Any = zip(tasks["host"], tasks["gpu_index"].tolist(), tasks["gpu_uuid"], strict=True)
-    gpus: Any = [GpuKey(*key) for key in keys]
-    return tasks.assign(gpu=gpus)
-
-
-def _rates(tasks: DataFrame) -> Series:
-    """Items/s by job, repeat and GPU; the mean of copies."""
-    return tasks.groupby(["job", "repeat", "gpu"], sort=False)["perf"].mean().dropna()
+def _logs(cells: Cells, gpus: Sequence[GpuKey]) -> Floats:
+    """ln(items/s), of shape [jobs, repeats, gpus]; NaN without a figure, or for a rate of 0."""
+    of_gpu = {gpu: g for g, gpu in enumerate(gpus)}
+    of_repeat = {
+        r: i for i, r in enumerate({r for job in cells.values() for cell in job.values() for r in cell.by_repeat})
+    }
+    logs = np.full((len(cells), len(of_repeat), len(gpus)), np.nan)
+    for j, of_job in enumerate(cells.values()):
+        for gpu, cell in of_job.items():
+            for repeat, rate in cell.by_repeat.items():
+                logs[j, of_repeat[repeat], of_gpu[gpu]] = math.log(rate) if rate > 0 else math.nan
+    return logs
 
 
-def _cells(tasks: DataFrame) -> dict[str, dict[GpuKey, Cell]]:
-    ok = tasks["status"] == "ok"
-    counted = tasks.assign(n=1, fail=~ok & ~tasks["open"], unsteady=(~tasks["steady"]).fillna(False).astype(bool))
-    counts = counted.groupby(["job", "gpu"], sort=False)[["n", "fail", "open", "unsteady"]].sum()
-    uses = tasks[ok & tasks["use"].notna()].groupby(["job", "gpu"])["use"].agg(tuple).to_dict()
-    rates: dict[Any, dict[int, float]] = defaultdict(dict)
-    for (job, repeat, gpu), rate in cast("Iterable[Any]", _rates(tasks).items()):
-        rates[job, gpu][repeat] = rate
-    cells: dict[str, dict[GpuKey, Cell]] = defaultdict(dict)
-    for key, n, fail, not_run, unsteady in cast("Iterable[Any]", counts.itertuples()):
-        job, gpu = key
-        cells[job][gpu] = Cell(rates[key], n, fail, not_run, unsteady, uses.get(key, ()))
-    return cells
+_Family = tuple[str, SpeedTests, tuple[int, ...]]
 
 
-def deviations(tasks: DataFrame) -> Series:
-    """ln(rate / the median GPU's) by job, repeat and GPU, in repeats in which at least three GPUs have a rate.
+def _stand_out(
+    g: int, jobs: Sequence[str], tests: SpeedTests, together: SpeedTests | None
+) -> tuple[tuple[Deviation, ...], tuple[Deviation, ...]]:
+    """The significant deviations of a GPU, and those that stand out without being significant.
 
-    Args:
-        tasks: one row a task, with columns job, repeat, gpu and perf.
+    A deviation that is named over all jobs is not repeated for each job: a job stands out if it differs from it. What
+    one job does to the mean over all jobs is not named either.
     """
-    rates = _rates(tasks)
-    rates = rates[rates > 0]
-    rates = rates[rates.groupby(["job", "repeat"]).transform("size") >= MIN_GPUS]
-    return (rates / rates.groupby(["job", "repeat"]).transform("median")).map(math.log)
+    families: list[_Family] = [(name, tests, (j, g)) for j, name in enumerate(jobs)]
+    over_all = math.nan
+    if together:
+        families.insert(0, (ALL_JOBS, together, (g,)))
+        over_all = float(together.effect[g])
+    significant = {name for name, family, at in families if family.outliers[at]}
+    effects = {name: float(family.effect[at]) for name, family, at in families}
+    wide = abs(over_all) >= SUSPECT_EFFECT_ALL and not _due_to_one_job(tests.effect[:, g])
+    around = over_all if wide or ALL_JOBS in significant else 0.0
+    standing_out = {name for name in jobs if abs(effects[name] - around) >= SUSPECT_EFFECT <= abs(effects[name])}
+    standing_out |= {ALL_JOBS} if wide else set()
+    standing_out &= {name for name, family, at in families if not family.p[at] > SUSPECT_P}
+    named = tuple(_deviation(*family) for family in families if family[0] in significant)
+    return named, tuple(_deviation(*family) for family in families if family[0] in standing_out - significant)
 
 
-def _why_untested(gpus: int, repeats: Sequence[int]) -> str | None:
-    if gpus < MIN_GPUS:
-        return f"{count(gpus, 'GPU')}, {MIN_GPUS} are needed"
-    most, enough = max(repeats, default=0), sum(found >= MIN_REPEATS for found in repeats)
-    if most < MIN_REPEATS:
-        return f"{count(most, 'repeat')} with at least {MIN_GPUS} GPUs ok, {MIN_REPEATS} are needed"
-    if enough < MIN_GPUS:
-        return f"{count(enough, 'GPU')} with {MIN_REPEATS} repeats, {MIN_GPUS} are needed"
-    return None
+def _due_to_one_job(effects: Floats) -> bool:
+    """Whether a job stands out by itself while half of the jobs hardly deviate."""
+    known = effects[np.isfinite(effects)]
+    hardly = abs(float(np.median(known))) < SUSPECT_EFFECT_ALL / 2
+    return hardly and float(np.abs(known).max()) >= SUSPECT_EFFECT
 
 
-def _with_all_jobs(found: Series) -> Series:
-    """The deviations, and for several jobs also those of `ALL_JOBS`.
-
-    These are the mean of each GPU over the jobs in which it has all repeats, so that every repeat averages the same
-    jobs.
-    """
-    from pandas import concat
-
-    if found.index.get_level_values("job").nunique() < 2:
-        return found
-    complete = found.unstack("repeat").dropna()
-    together: Any = complete.groupby("gpu").mean().unstack()  # by repeat and GPU, as `found`
-    return cast("Series", concat([found, concat({ALL_JOBS: together}, names=["job"])]))
+def _deviation(job: str, family: SpeedTests, at: tuple[int, ...]) -> Deviation:
+    effect, repeats = float(family.effect[at]), int(family.n[at])
+    if repeats < MIN_REPEATS:
+        return Deviation(job, effect, None, None, repeats, MIN_REPEATS)
+    decides = None if family.outliers[at] else family.decides(at)
+    return Deviation(job, effect, float(family.p[at]), float(family.adjusted[at]), repeats, decides)
 
 
-def _tests(found: Series) -> list[tuple[GpuKey, Deviation]]:
-    """A test for each job and GPU with enough repeats, if the job has enough such GPUs."""
-    figures = found.groupby(["job", "gpu"], sort=False).agg(["count", "mean", "var"]).query(f"count >= {MIN_REPEATS}")
-    figures = figures[figures.groupby("job")["mean"].transform("size") >= MIN_GPUS]
-    n, mean = figures["count"], figures["mean"]
-    df = (n - 1).groupby("job").transform("sum") * (1 - 1 / n.groupby("job").transform("size"))
-    squares = (figures["var"] * (n - 1)).groupby("job").transform("sum")
-    # Without any scatter a mean of 0 gives 0 / 0: it is no deviation.
-    p = (2 * stdtr(df, -(mean.abs() / np.sqrt(squares / df / n)))).fillna(1.0)
-    each: Iterable[Any] = zip(figures.index, np.expm1(mean).tolist(), p.tolist(), n.tolist(), strict=True)
-    return [(gpu, Deviation(job, *of_gpu)) for (job, gpu), *of_gpu in each]
+def _untested(
+    cells: Cells, gpus: Sequence[GpuKey], tests: SpeedTests
+) -> tuple[dict[str, str], dict[GpuKey, dict[str, str]]]:
+    """The reasons why jobs are not tested, and why GPUs are not tested in jobs in which others are."""
+    whole: dict[str, str] = {}
+    of_gpus: dict[GpuKey, dict[str, str]] = defaultdict(dict)
+    for (job, of_job), compared in zip(cells.items(), tests.n, strict=True):
+        if not (compared >= MIN_REPEATS).any():
+            most = int(compared.max(initial=0))
+            few_gpus = f"{count(len(of_job), 'GPU')}, {MIN_GPUS} are needed"
+            few_repeats = f"{count(most, 'repeat')} with at least {MIN_GPUS} GPUs ok, {MIN_REPEATS} are needed"
+            whole[job] = few_gpus if len(of_job) < MIN_GPUS else few_repeats
+            continue
+        for gpu, n in zip(gpus, compared.tolist(), strict=True):
+            if gpu in of_job and n < MIN_REPEATS:
+                ok = len(of_job[gpu].by_repeat)
+                others = f" with at least {MIN_GPUS} GPUs ok" if ok >= MIN_REPEATS else " ok"
+                repeats = count(int(n) if ok >= MIN_REPEATS else ok, "repeat")
+                of_gpus[gpu][job] = f"{repeats}{others}, {MIN_REPEATS} are needed"
+    return whole, {gpu: of_gpus[gpu] for gpu in gpus if gpu in of_gpus}
 
 
-def _causes(gpu: GpuKey, found: Sequence[Deviation], jobs: Mapping[str, Mapping[GpuKey, Cell]]) -> tuple[str, ...]:
+def _power(tests: SpeedTests, together: SpeedTests | None) -> Power | None:
+    all_jobs, one_job = smallest_effects(tests, together)
+    if one_job is None:
+        return None
+    repeats = int(np.median(tests.n[tests.n >= MIN_REPEATS]))
+    return Power(repeats, all_jobs, one_job)
+
+
+def _causes(gpu: GpuKey, found: Sequence[Deviation], jobs: Cells) -> tuple[str, ...]:
     """The likely causes of a slower GPU, from the jobs in which it is slower; from all jobs if only `ALL_JOBS` is."""
     slower = [one.job for one in found if one.effect < 0]
     if not slower:

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchsuite.report.read.summary import JobSummary, Summary
+from benchsuite.report.show.format import few
+from benchsuite.report.stats.failures import never_ok
 from benchsuite.report.stats.ratios import JobRatio
-from benchsuite.report.stats.samples import LogMean
+from benchsuite.report.stats.samples import LogMean, stalls
 from benchsuite.report.stats.score import Score, machine_factor, score, speed
 from benchsuite.report.stats.verdict import Verdict
 from benchsuite.report.stats.weights import Weighing, was_left_out, weigh
@@ -18,6 +20,8 @@ from benchsuite.report.stats.welch import Side
 PER_GPU, MACHINE = "per GPU", "machine"
 # The placements at which a task's rate does not depend on the number of GPUs of the machine.
 _ALONE = ("each", "none")
+UNKNOWN_TASKS = "a side does not state how many tasks run at once"
+_NAMED = 4
 NOT_COMPARABLE = "no weighed job can be compared"
 
 
@@ -35,7 +39,7 @@ class Overall:
 
     Attributes:
         per_gpu: of the speeds of one task on one GPU.
-        machine: of the speeds of all GPUs together; None also if a side does not state how many tasks run at once.
+        machine: of the speeds of all GPUs together; None also for the reason `machine_withheld`.
         jobs: the jobs that the ratios cover.
         suite: the number of jobs that they should cover: weighed, on both sides, and not `apart`.
         apart: job -> why it stands apart from the common suite.
@@ -50,6 +54,7 @@ class Overall:
     apart: dict[str, str]
     withheld: tuple[str, ...]
     gpus: tuple[int, int]
+    machine_withheld: str | None = None
     partial: bool = False
 
 
@@ -80,7 +85,8 @@ def common_suite(summary: Summary, base: Summary, ratios: Sequence[JobRatio], we
     apart = {r.name: why for r in weighed if (why := _apart(r, here[r.name], there[r.name]))}
     apart |= {name: "not in the base" for name in here if name not in there and weighing.jobs.get(name, 0.0) > 0}
     members = [ratio for ratio in weighed if ratio.name not in apart]
-    covered = tuple(ratio.name for ratio in members if ratio.ratio)
+    stalled = {name for jobs in (here, there) for name, job in jobs.items() if stalls(job)}
+    covered = tuple(ratio.name for ratio in members if ratio.ratio and ratio.name not in stalled)
     withheld = tuple(_withheld(summary, base, members, weighing))
     return Suite(tuple(r.name for r in members), covered, apart, withheld if covered else (*withheld, NOT_COMPARABLE))
 
@@ -145,17 +151,30 @@ def overall(
         compared: of `sides`.
     """
     given = bool(compared) and (partial or not suite.withheld)
+    lacks = _lacks(summary, base, suite) if MACHINE in compared else UNKNOWN_TASKS
     ratios = {name: _ratio(*compared[name], verdicts[name]) for name in compared} if given else {}
     return Overall(
         per_gpu=ratios.get(PER_GPU),
-        machine=ratios.get(MACHINE),
+        machine=None if lacks else ratios.get(MACHINE),
         jobs=suite.covered if given else (),
         suite=len(suite.members),
         apart=suite.apart,
         withheld=suite.withheld,
         gpus=(summary.gpus_used, base.gpus_used),
+        machine_withheld=lacks,
         partial=partial and bool(suite.withheld),
     )
+
+
+def _lacks(summary: Summary, base: Summary, suite: Suite) -> str | None:
+    """The covered jobs that never succeed on a GPU of a machine, whose machine then lacks their rate."""
+    places = [
+        f"{never.job} never succeeds on {never.place} {where}"
+        for of, where in ((summary, "here"), (base, "in the base"))
+        for never in never_ok(of)
+        if never.job in suite.covered
+    ]
+    return "; ".join(few(places, _NAMED)) or None
 
 
 def _ratio(here: Side, base: Side, verdict: Verdict) -> Ratio:

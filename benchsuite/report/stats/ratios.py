@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from benchsuite.report.read.summary import JobSummary
+from benchsuite.report.show.format import count
 from benchsuite.report.stats.differences import trained_changes
 from benchsuite.report.stats.failures import FailureTest
 from benchsuite.report.stats.samples import LogMean, job_mean, repeat_rates
@@ -146,14 +147,17 @@ def side(job: JobSummary, which: str) -> Side:
 
 
 def without_figure(job: JobSummary, base: JobSummary) -> Verdict | None:
-    """The verdict where a side has no figure: FAILS, BASE FAILS, or a reason; None if both have one."""
+    """The verdict where a side has no figure: FAILS, BASE FAILS, or a reason; None if both have one.
+
+    A job with tasks still to run has not failed yet.
+    """
     if job.perf is not None and base.perf is not None:
         return None
     here, there = (_why(of, which) for of, which in ((job, "here"), (base, "in the base")))
     reason = "; ".join(why for why in (here, there) if why)
-    if base.perf is not None and _failed(job):
+    if base.perf is not None and _failed(job) and not job.to_run:
         return Verdict("FAILS", reason=reason)
-    if job.perf is not None and _failed(base):
+    if job.perf is not None and _failed(base) and not base.to_run:
         return Verdict("BASE FAILS", reason=reason)
     return Verdict(None, reason=reason)
 
@@ -166,6 +170,7 @@ def _failed(job: JobSummary) -> int:
 def _why(job: JobSummary, where: str) -> str | None:
     if job.perf is not None:
         return None
+    open_tasks = f", {job.to_run} still to run" if job.to_run else ""
     if failed := _failed(job):
-        return f"fails in {failed} of {job.n} tasks {where}"
-    return f"no task is run yet {where}" if job.to_run else f"never run {where}"
+        return f"fails in {failed} of {count(job.ended - job.not_run, 'task')} {where}{open_tasks}"
+    return f"no task has ended yet {where}{open_tasks}" if job.to_run else f"never run {where}"

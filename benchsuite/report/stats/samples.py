@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,7 +68,8 @@ def repeat_rates(job: JobSummary) -> dict[Key, float]:
     """Items/s in each repeat with an ok task: the mean over the places (GPU and copy) where tasks run.
 
     A task that is not ok would move the mean of its repeat if GPUs differ. Its rate is therefore filled in by the
-    two-way fit log rate = place + repeat. A place without any ok task is left out of every repeat.
+    two-way fit log rate = place + repeat. A place without any ok task is left out of every repeat. Nothing is filled in
+    where the fit has no single answer: for two groups of places that are never ok in the same repeat.
     """
     if not job.tasks:
         return {(r.session, r.repeat): r.perf for r in job.repeats if r.perf is not None}
@@ -83,11 +84,17 @@ def repeat_rates(job: JobSummary) -> dict[Key, float]:
     return found
 
 
+def stalls(job: JobSummary) -> bool:
+    """Whether a repeat of the job has a rate of 0, so that no mean of log rates exists."""
+    return min(repeat_rates(job).values(), default=1.0) <= 0
+
+
 def _complete(places: Mapping[tuple[object, ...], Mapping[int, float]]) -> dict[int, list[float]]:
     """The rates of every place in every repeat that has any, missing ones filled in."""
     repeats = sorted({repeat for rates in places.values() for repeat in rates})
     missing = any(len(rates) < len(repeats) for rates in places.values())
-    if not missing or min(rate for rates in places.values() for rate in rates.values()) <= 0:
+    zero = min(rate for rates in places.values() for rate in rates.values()) <= 0
+    if not missing or zero or not _connected([set(rates) for rates in places.values()]):
         return {repeat: [rates[repeat] for rates in places.values() if repeat in rates] for repeat in repeats}
     logs = [{repeat: math.log(rate) for repeat, rate in rates.items()} for rates in places.values()]
     effect = dict.fromkeys(repeats, 0.0)
@@ -99,6 +106,16 @@ def _complete(places: Mapping[tuple[object, ...], Mapping[int, float]]) -> dict[
         if max(abs(effect[r] - before[r]) for r in repeats) < 1e-12:
             break
     return {r: [math.exp(of.get(r, own[i] + effect[r])) for i, of in enumerate(logs)] for r in repeats}
+
+
+def _connected(places: Sequence[set[int]]) -> bool:
+    """Whether a chain of common repeats connects all places, each given by its repeats."""
+    first, *others = places
+    reached = set(first)
+    while near := [repeats for repeats in others if repeats & reached]:
+        reached.update(*near)
+        others = [repeats for repeats in others if not repeats & reached]
+    return not others
 
 
 def job_mean(job: JobSummary) -> LogMean | None:

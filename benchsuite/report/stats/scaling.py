@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchsuite.describe.tasks import PLACE_AXES, cell_name
-from benchsuite.report.measure.intervals import Interval, log_interval
+from benchsuite.report.measure.intervals import Interval
 from benchsuite.report.read.summary import JobSummary, Summary
+from benchsuite.report.stats.samples import repeat_rates, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Point:
         total: items/s of the group; None if no task is ok.
         per_gpu: items/s of each GPU; None if no task is ok.
         efficiency: `per_gpu` over that of one GPU.
-        interval: of `efficiency`, over the ratios of the same repeats; None under three repeats.
+        interval: of `efficiency`, over the ratios of the same repeats, or of sessions; None under three.
     """
 
     gpus: int
@@ -57,7 +58,7 @@ def _point(job: JobSummary, single: JobSummary | None) -> Point:
     total = None if job.perf is None else job.perf * job.per
     if single is None or not single.perf or job.perf is None:
         return Point(job.per, total, job.perf)
-    alone = {repeat.repeat: repeat.perf for repeat in single.repeats}
-    ratios = [r.perf / base for r in job.repeats if r.perf is not None and (base := alone.get(r.repeat))]
-    interval = log_interval(ratios) if job is not single else None
-    return Point(job.per, total, job.perf, job.perf / single.perf, interval)
+    alone, rates = repeat_rates(single), repeat_rates(job)
+    ratios = {key: rate / alone[key] for key, rate in rates.items() if alone.get(key)}
+    around = weighted_mean({job.name: ratios}, {job.name: 1.0}) if job is not single else None
+    return Point(job.per, total, job.perf, job.perf / single.perf, around.interval if around else None)

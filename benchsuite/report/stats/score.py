@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,8 @@ from benchsuite.report.measure.intervals import MIN_REPEATS, Interval, perf_adju
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.format import count
 from benchsuite.report.stats.failures import Never, never_ok
-from benchsuite.report.stats.samples import LogMean, repeat_rates, weighted_mean
+from benchsuite.report.stats.samples import LogMean, repeat_rates, stalls, weighted_mean
+from benchsuite.report.stats.smoke import NO_SCORE, smoke_check
 from benchsuite.report.stats.weights import Weighing, was_left_out
 
 FAILURE_LIMIT = 0.01
@@ -43,7 +44,7 @@ class Score:
         incomplete: the reasons why not every weighed job has a figure.
         scored, weighed: the numbers of jobs that the score covers, and should cover.
         coverage: the share of the weight that has a figure, 0 to 1.
-        repeats: the number of samples in which every scored job has a figure.
+        repeats: the number of samples behind `interval`; without one, the fewest of any scored job.
         partial: the user asks for a score over part of the jobs.
         penalized: perf_adj includes the variance penalty.
     """
@@ -99,11 +100,11 @@ def score(summary: Summary, weighing: Weighing, *, penalized: bool = True, parti
 
     Args:
         penalized: false for a summary `without_penalty`; the machine score then has no variance penalty either.
-        partial: score the jobs that have a figure; without it, a weighed job without one, or a task that was never
-            run, leaves no score.
+        partial: score the jobs that have a figure; without it, a weighed job without one, or with a task that was
+            never run, leaves no score.
     """
     weighed = {job.name: job for job in summary.jobs if weighing.jobs.get(job.name, 0.0) > 0}
-    scored = {name: job for name, job in weighed.items() if job.perf_adj > 0}
+    scored = {name: job for name, job in weighed.items() if job.perf_adj > 0 and not stalls(job)}
     total = math.fsum(weighing.jobs[name] for name in weighed) + math.fsum(weighing.missing.values())
     weights = {name: weighing.jobs[name] for name in scored}
     incomplete = tuple(_incomplete(summary, weighed.values(), weighing))
@@ -139,7 +140,7 @@ def _reason(scored: Mapping[str, JobSummary], total: float, incomplete: tuple[st
     if not total:
         return NO_WEIGHT
     if not scored:
-        return NO_THROUGHPUT
+        return f"{NO_THROUGHPUT} ({'; '.join(incomplete)})"
     return "; ".join(incomplete) if incomplete and not partial else None
 
 
@@ -199,25 +200,38 @@ def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | No
     return perf_adjusted(statistics.fmean(totals), std, job.ended, job.fail)
 
 
-def _incomplete(summary: Summary, weighed: Iterable[JobSummary], weighing: Weighing) -> Iterable[str]:
+def _incomplete(summary: Summary, weighed: Collection[JobSummary], weighing: Weighing) -> Iterable[str]:
     """Each reason why a weighed job has no figure, or why the figures are not those of the whole plan."""
+    if smoke_check(summary):
+        yield NO_SCORE
     if summary.in_progress:
         to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
         yield f"in progress: {to_run} of {count(n, 'task')} still to run"
-    for job in weighed:
-        if job.to_run or job.perf_adj > 0:
-            continue
-        failed = job.fail - job.not_run
-        if job.perf is not None:
-            yield f"perf_adj of {job.name} is 0"
-        elif failed:
-            yield f"{job.name} fails in {failed} of {count(job.n, 'task')}"
-    not_run = [f"{job.name} ({job.not_run} of {job.n})" for job in summary.jobs if job.not_run]
+    yield from (why for job in weighed if not job.to_run and (why := _no_figure(job)))
+    not_run = [f"{job.name} ({job.not_run} of {job.n})" for job in weighed if job.not_run]
     if not_run:
         yield f"tasks never run: {', '.join(not_run)}"
+    sessions = len(summary.sessions)
+    lacking = [f"{job.name} ({found} of {sessions})" for job in weighed if (found := _sessions(job)) < sessions]
+    if lacking:
+        yield f"not in every session: {', '.join(lacking)}"
     left_out = [name for name in weighing.missing if was_left_out(name, summary)]
     absent = [name for name in weighing.missing if name not in left_out]
     if left_out:
-        yield f"left out of this run by --name or --exclude: {', '.join(left_out)}"
+        yield f"left out by --name or --exclude: {', '.join(left_out)}"
     if absent:
         yield f"not in this run: {', '.join(absent)}"
+
+
+def _sessions(job: JobSummary) -> int:
+    return len({task.session for task in job.tasks})
+
+
+def _no_figure(job: JobSummary) -> str | None:
+    """Why a job has no figure, though tasks of it ran."""
+    if job.perf is None:
+        failed = job.fail - job.not_run
+        return f"{job.name} fails in {failed} of {count(job.ended - job.not_run, 'task')}" if failed else None
+    if job.perf_adj <= 0:
+        return f"perf_adj of {job.name} is 0"
+    return f"a repeat of {job.name} has a throughput of 0" if stalls(job) else None

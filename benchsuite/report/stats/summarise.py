@@ -1,10 +1,9 @@
-"""A summary from rows: for each job n, fail, perf, std, perf_adj and the interval over repeats."""
+"""A summary from the rows of a run folder."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ from benchsuite.describe.profile import names
 from benchsuite.describe.tasks import Job, recorded_environ
 from benchsuite.errors import BenchError
 from benchsuite.records import Code, Result
-from benchsuite.report.measure.intervals import mean, perf_adjusted, relative_std
 from benchsuite.report.measure.window import Window
 from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
 from benchsuite.report.read.summary import (
     BadFile,
     JobSummary,
     ProfileRef,
-    Repeat,
     RerunSummary,
     Summary,
     TaskGpu,
@@ -32,9 +29,9 @@ from benchsuite.report.read.summary import (
 from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
 from benchsuite.report.show.format import percent
 from benchsuite.report.stats.differences import trained_changes
-from benchsuite.report.stats.samples import job_mean
-from benchsuite.report.stats.throttling import job_unthrottled, unthrottled
-from benchsuite.report.stats.use import job_use, std_parts, task_use
+from benchsuite.report.stats.figures import complete, with_figures
+from benchsuite.report.stats.throttling import unthrottled
+from benchsuite.report.stats.use import job_items_per_joule, task_use
 from benchsuite.schema import finite
 from benchsuite.telemetry import STOLEN_LIMIT
 
@@ -47,6 +44,8 @@ def summarise(loaded: Loaded) -> Summary:
     every = [row.result for row in loaded.rows if row.result] or [row.result for row in loaded.reruns if row.result]
     measured = [result for result in every if result.measurement.streams]
     wall = min((result.timeline.clock.wall for result in every), default=None)
+    jobs = tuple(_job(name, rows, loaded.in_progress) for name, rows in by_job.items())
+    left_out = _left_out(loaded)
     return Summary(
         source=loaded.path.resolve().name,
         created=loaded.run.created if loaded.run else wall,
@@ -59,12 +58,13 @@ def summarise(loaded: Loaded) -> Summary:
         isolation=tally(fence(result) for result in measured or every),
         data=tally(data(result) for result in measured),
         overlap=overlap(loaded.rows),
-        jobs=tuple(_job(name, rows, loaded.in_progress) for name, rows in by_job.items()),
+        jobs=jobs,
         reruns=_reruns(loaded),
         bad_files=tuple(
             BadFile(file=file.relative_to(loaded.path).as_posix(), reason=why) for file, why in loaded.bad_files
         ),
-        left_out=_left_out(loaded),
+        left_out=left_out,
+        complete=complete(jobs, left_out) if loaded.planned else None,
     )
 
 
@@ -83,13 +83,6 @@ def _left_out(loaded: Loaded) -> tuple[str, ...]:
 
 def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
     ok = [row for row in rows if row.status == "ok"]
-    perfs = [row.perf for row in ok if row.perf is not None]
-    windows = [row.window for row in ok if row.window]
-    perf = mean(perfs)
-    std = relative_std(perfs)
-    still_open = sum(row.status in OPEN for row in rows)
-    to_run = still_open if in_progress else 0
-    fail = len(rows) - to_run - len(ok)
     tasks = tuple(_task(row) for row in rows)
     job = JobSummary(
         name=name,
@@ -98,32 +91,20 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         per=rows[0].task.per,
         unit=next((found for row in ok or rows if row.result and (found := unit(row.result))), None),
         devices=rows[0].task.job.placement.devices,
-        n=len(rows),
-        fail=fail,
-        not_run=still_open - to_run,
-        to_run=to_run,
-        perf=perf,
-        std=std,
-        std_parts=std_parts(rows),
-        perf_adj=perf_adjusted(perf, std, len(rows) - to_run, fail),
-        min=min(perfs, default=None),
-        max=max(perfs, default=None),
-        slices=sum(w.slices for w in windows),
-        seconds=math.fsum(w.seconds for w in windows),
-        unsteady=sum(not w.steady for w in windows),
-        perf_unthrottled=job_unthrottled(rows, ((t.perf_unthrottled, t.unthrottled_reason) for t in tasks)),
-        use=job_use(rows, [task.use for task in tasks]),
+        n=len(tasks),
+        fail=0,
+        to_run=sum(row.status in OPEN for row in rows) if in_progress else 0,
+        perf_adj=0.0,
         workload=tasks[0].workload,
         unlike=_unlike(rows, tasks),
         settings=_settings(rows[0]),
-        data_used=data_used(rows),
+        tags=rows[0].task.job.tags,
+        data_used=data_used(row.result.data for row in rows if row.result and row.result.data),
         batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
         **_group(rows),
-        repeats=_repeats(rows),
         tasks=tasks,
     )
-    around = job_mean(job)
-    return msgspec.structs.replace(job, interval=around.interval if around else None)
+    return with_figures(job, job_items_per_joule(rows))
 
 
 def _unlike(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> tuple[str, ...]:
@@ -143,16 +124,6 @@ def _group(rows: Sequence[Row]) -> dict[str, Any]:
     batch = next((r.result.task for r in rows if r.result), rows[0].task).job.params.get("batch_size")
     backend = next((r.result.group.backend for r in rows if r.result and r.result.group), None)
     return {"ranks": ranks, "batch_each": batch if isinstance(batch, int) else None, "backend": backend}
-
-
-def _repeats(rows: Iterable[Row]) -> tuple[Repeat, ...]:
-    by_repeat: dict[int, list[float | None]] = defaultdict(list)
-    for row in rows:
-        by_repeat[row.task.repeat].append(row.perf)
-    return tuple(
-        Repeat(repeat=repeat, tasks=len(perfs), ok=sum(perf is not None for perf in perfs), perf=mean(perfs))
-        for repeat, perfs in sorted(by_repeat.items())
-    )
 
 
 def _task(row: Row) -> TaskSummary:

@@ -12,6 +12,7 @@ from benchsuite.records import Result
 from benchsuite.report.measure.window import MIN_WINDOW_S, TOLERANCE_S, measured_slices, window_slices
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.samples import Sampled, read_samples
+from benchsuite.report.read.summary import TaskSummary
 from benchsuite.telemetry import SLOWING, DeviceSample, held
 
 Span = tuple[float, float]
@@ -68,13 +69,9 @@ def unthrottled(row: Row) -> tuple[float | None, str | None]:
     return math.fsum(rates) / row.task.per, None
 
 
-def job_unthrottled(rows: Sequence[Row], without: Iterable[tuple[float | None, str | None]]) -> float | None:
-    """The mean over the ok tasks, see `JobSummary.perf_unthrottled`.
-
-    Args:
-        without: the result of `unthrottled` for each row.
-    """
-    found = [(row.perf, perf, why) for row, (perf, why) in zip(rows, without, strict=True) if row.perf is not None]
+def job_unthrottled(tasks: Iterable[TaskSummary]) -> float | None:
+    """The mean over the ok tasks, see `JobSummary.perf_unthrottled`; None if a slowed task lacks the figure."""
+    found = [(task.perf, task.perf_unthrottled, task.unthrottled_reason) for task in tasks if task.perf is not None]
     if any(why for _, _, why in found) or all(perf is None for _, perf, _ in found):
         return None
     return statistics.fmean(as_delivered if perf is None else perf for as_delivered, perf, _ in found)

@@ -11,7 +11,7 @@ from typing import Any
 from benchsuite.records import Result
 from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.load import Row
-from benchsuite.report.read.summary import StdParts, Use
+from benchsuite.report.read.summary import StdParts, TaskSummary, Use
 from benchsuite.telemetry import DeviceTelemetry, stolen_share
 
 _GAUGES = (
@@ -52,13 +52,13 @@ def task_use(row: Row) -> Use | None:
     return None if use == Use(power_limit_w=use.power_limit_w) else use
 
 
-def job_use(rows: Sequence[Row], uses: Sequence[Use | None]) -> Use | None:
+def job_use(tasks: Sequence[TaskSummary], items_per_joule: float | None) -> Use | None:
     """The mean over a job's ok tasks, of peaks the largest; None if no ok task has a use.
 
     Args:
-        uses: of each row, by `task_use`.
+        items_per_joule: of the whole job.
     """
-    known = [use for row, use in zip(rows, uses, strict=True) if row.status == "ok" and use]
+    known = [task.use for task in tasks if task.status == "ok" and task.use]
     if not known:
         return None
     watched = [(use.clock_events, use.watched_s) for use in known if use.clock_events is not None and use.watched_s]
@@ -71,23 +71,22 @@ def job_use(rows: Sequence[Row], uses: Sequence[Use | None]) -> Use | None:
         tasks=len(known),
         **means,
         **peaks,
-        items_per_joule=_job_per_joule(rows),
+        items_per_joule=items_per_joule,
         clock_events=shares if watched else None,
         watched_s=watched_s if watched else None,
     )
 
 
-def std_parts(rows: Sequence[Row]) -> StdParts | None:
+def std_parts(tasks: Iterable[TaskSummary]) -> StdParts | None:
     """The scatter between GPUs, between repeats, and the rest.
 
-    A two-way table of means: x = mean + GPU + repeat + rest, with population standard deviations of each. None if no
-    repeat has every GPU, or if there is a single figure.
+    A two-way table of means: x = mean + GPU + repeat + rest, with population standard deviations of each. A repeat of
+    another session is another repeat. None if no repeat has every GPU, or if there is a single figure.
     """
-    table: dict[int, dict[tuple[object, ...], float]] = defaultdict(dict)
-    for row in rows:
-        if row.perf is not None and row.result:
-            place = (row.result.identity.host, row.task.device, row.task.copy)
-            table[row.task.repeat][place] = row.perf
+    table: dict[tuple[int, int], dict[tuple[object, ...], float]] = defaultdict(dict)
+    for task in tasks:
+        if task.perf is not None:
+            table[task.session, task.repeat][task.host, task.device, task.copy] = task.perf
     places = {place for of_repeat in table.values() for place in of_repeat}
     complete = [of_repeat for of_repeat in table.values() if len(of_repeat) == len(places)]
     mean = statistics.fmean(perf for of in complete for perf in of.values()) if complete else 0.0
@@ -105,7 +104,7 @@ def std_parts(rows: Sequence[Row]) -> StdParts | None:
     )
 
 
-def _job_per_joule(rows: Sequence[Row]) -> float | None:
+def job_items_per_joule(rows: Sequence[Row]) -> float | None:
     """The sum of rates over the sum of powers: work over energy, not a mean of ratios.
 
     A GPU that copies share counts once a repeat. A GPU counts in a repeat only if all its tasks are ok and have an

@@ -99,7 +99,7 @@ def _without_test(identical: bool, here: Side, base: Side) -> Verdict | None:
     repeats = (_count(here), _count(base))
     if identical:
         return Verdict("SAME", 1.0, 1.0, repeats=repeats, identical=True)
-    reasons = list(dict.fromkeys(side for side in (here, base) if isinstance(side, str)))
+    reasons = [why for why in (_why_not(here, "this run"), _why_not(base, "the base")) if why]
     if reasons:
         return Verdict(None, repeats=repeats, reason="; ".join(reasons))
     if not tested(here, base):
@@ -107,6 +107,12 @@ def _without_test(identical: bool, here: Side, base: Side) -> Verdict | None:
         reason = f"{found} repeats ok (this run, base); both sides need {MIN_REPEATS}"
         return Verdict(None, repeats=repeats, reason=reason)
     return None
+
+
+def _why_not(side: Side, which: str) -> str | None:
+    if isinstance(side, str):
+        return side
+    return None if side.n else f"{which} keeps no figures per repeat"
 
 
 def _count(side: Side) -> int:
@@ -128,9 +134,10 @@ def _family(sides: Sequence[Sides], noise: Noise, m: float) -> list[Verdict]:
     verdicts = []
     for i, d in enumerate(difference.tolist()):
         word: Word = "AMBIGUOUS"
-        if same[i] <= FAMILY_ERROR:
+        # The test may have more degrees of freedom than the interval: no word contradicts the interval beside it.
+        if same[i] <= FAMILY_ERROR and abs(d) + half[i] <= m:
             word = "SAME"
-        elif differs[i] <= FAMILY_ERROR:
+        elif differs[i] <= FAMILY_ERROR and abs(d) > half[i]:
             word = "FASTER" if d > 0 else "SLOWER"
         verdicts.append(
             Verdict(

@@ -23,7 +23,7 @@ class Weights:
     """The weights of a file.
 
     Attributes:
-        values: job name -> weight; None without a file, when every job weighs 1.
+        values: job name -> weight; None without a file, when every job of the profile weighs 1.
         official: the values are those shipped for the run's profile.
     """
 
@@ -109,7 +109,7 @@ def weigh(weights: Weights, summary: Summary) -> Weighing:
     """
     present = [job.name for job in summary.jobs]
     if weights.values is None:
-        return Weighing(weights, dict.fromkeys(present, 1.0))
+        return Weighing(weights, dict.fromkeys(present, 1.0), dict.fromkeys(summary.left_out, 1.0))
     names = {key: _job_name(key, summary) for key in weights.values}
     if not set(present) & set(names.values()):
         suite = common_suite(names.values())
@@ -139,8 +139,13 @@ def _job_name(key: str, summary: Summary) -> str:
 
 
 def was_left_out(name: str, summary: Summary) -> bool:
-    """Whether --name or --exclude left out a job; `name` is a job's, or NAME.N for N GPUs of a progression."""
-    return name in summary.left_out or name.rpartition(".")[0] in summary.left_out
+    """Whether --name or --exclude left out a job.
+
+    Args:
+        name: of a job, or NAME.N for N GPUs of a progression; it may have `<profile>.` in front.
+    """
+    job = _job_name(name, summary)
+    return job in summary.left_out or job.rpartition(".")[0] in summary.left_out
 
 
 def _is_beyond(name: str, summary: Summary) -> bool:

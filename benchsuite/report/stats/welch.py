@@ -69,6 +69,10 @@ class Noise:
         """The score's own ratio. That of the jobs is another one where only one side's jobs scatter together."""
         return cls.of([score], _SCORE_DOUBT)
 
+    @property
+    def without_doubt(self) -> Noise:
+        return Noise(self.log, 0.0 if self.width < math.inf else self.width)
+
     def df(self, n: tuple[Floats, Floats], df: tuple[Floats, Floats]) -> Floats:
         """Satterthwaite's degrees of freedom: the fewest that a ratio within the width gives, of shape [jobs]."""
         if math.isinf(self.width):

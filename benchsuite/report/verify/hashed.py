@@ -35,6 +35,8 @@ _FIELDS_1 = (
     *("timeout_s", "loss_band", "precision", "compile", "channels_last", "data", "page_cache", "prepare", "env"),
     *("tenant", "tags"),
 )
+# The fields of a job that schema 2 did not have.
+_NEW_IN_3 = ("warm_up_s",)
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
@@ -52,14 +54,31 @@ def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def jobs_of_schema_1(found: Sequence[Job]) -> str:
-    """The hash of a profile's jobs as schema 1 made it, whose records had other fields; a resume rewrites plan.json."""
+def jobs_of_schema(schema: int, found: Sequence[Job]) -> tuple[str, ...]:
+    """The possible hash of a profile's jobs as an older schema made it; empty for today's.
+
+    The records of an older schema had other fields, and a resume rewrites plan.json.
+    """
+    if schema == 1:
+        return (_of_schema_1(found),)
+    return (_of_schema_2(found),) if schema == 2 else ()
+
+
+def _of_schema_1(found: Sequence[Job]) -> str:
     rows = []
     for job in found:
         fields = {"name": job.name, **written(job)}
         row = {name: fields[name] for name in _FIELDS_1}
         rows.append({**row, **{name: dict(sorted(row[name].items())) for name in ("params", "env")}})
     return hashlib.sha256(msgspec.json.encode(rows)).hexdigest()
+
+
+def _of_schema_2(found: Sequence[Job]) -> str:
+    rows = []
+    for job in found:
+        fields = msgspec.to_builtins(job)
+        rows.append(_ordered({name: value for name, value in fields.items() if name not in _NEW_IN_3}, job))
+    return _sha256(rows)
 
 
 def facts(machine: Machine, file: Path | None = None) -> tuple[str, ...]:

@@ -27,8 +27,11 @@ from benchsuite.report.verify.evidence import Evidence
 _OTHER = "verify it with the benchsuite that ran it"
 # The fields of a task that the plan decides. The others depend on the environment at planning.
 _DECIDED = ("profile", "repeat", "cell", "row", "axes", "per", "wave", "copy", "gpus", "ranks")
-# Fields of training that older profiles lack: schema of the plan -> the values that every job of then has.
-_AS_THEN: dict[int, tuple[tuple[str, str], ...]] = {1: (("prefetch", "false"),)}
+# Fields of a job that older profiles lack: schema of the plan -> the values that every job of then has.
+_AS_THEN: dict[int, tuple[tuple[str, str], ...]] = {
+    1: (("prefetch", "false"), ("warm_up_s", "0")),
+    2: (("warm_up_s", "0"),),
+}
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
@@ -64,7 +67,7 @@ def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Find
     else:
         text = f"this benchsuite ({__version__}) makes another plan than {run.code.version} did"
         yield unmet("plan", text, _OTHER, troubles)
-    older = [hashed.jobs_of_schema_1(profile.jobs)] if run.begun_schema == 1 else []
+    older = hashed.jobs_of_schema(run.begun_schema, profile.jobs)
     yield _hash(run, (*hashed.jobs(tasks, path / "plan.json"), *older, profile.sha256))
 
 

@@ -44,7 +44,7 @@ def page(report: Report, loaded: Loaded | None) -> str:
     """The whole page.
 
     Args:
-        loaded: the results folder; None for a summary, which has no curves and no last lines.
+        loaded: the results folder; None for a summary or for several runs, which have no curves and no last lines.
     """
     style, script = (Markup(_shipped(name)) for name in ("page.css", "page.js"))  # noqa: S704 - our own files
     rows = loaded.rows if loaded else ()
@@ -57,6 +57,7 @@ def page(report: Report, loaded: Loaded | None) -> str:
         script_hash=_hash(script),
         matrix=None if report.gpus else matrix(report.summary),  # --compare-gpus shows more
         has_folder=loaded is not None,
+        several=bool(report.summary.sessions),
         timelines=timelines(rows),
         telemetry=telemetry(loaded.path, rows) if loaded else Figures(()),
         troubles=troubles[:_MOST_FAILURES],

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.show.document import Cell, Column, Part, Section, Tone, sentence, table
 from benchsuite.report.show.format import NONE, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.sections.origin import provenance
-from benchsuite.report.stats.compare import Comparison, JobRatio
+from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.differences import Difference
-from benchsuite.report.stats.verdict import FAMILY_ERROR
+from benchsuite.report.stats.planning import POWER, Power
+from benchsuite.report.stats.ratios import JobRatio
+from benchsuite.report.stats.verdict import FAMILY_ERROR, MOST_REPEATS
 
 # The number of differences listed, and of jobs named at each.
 _LISTED, _NAMED = 40, 6
-# If the numbers of repeats differ by more than this factor, a noisy suite raises more than 5 % false alarms.
-_UNLIKE = 2.0
-_TONES: dict[str, Tone] = {"FASTER": "good", "SLOWER": "bad", "AMBIGUOUS": "warn"}
+_TONES: dict[str, Tone] = {"FASTER": "good", "SLOWER": "bad", "AMBIGUOUS": "warn", "FAILS": "bad", "BASE FAILS": "bad"}
 
 _COLUMNS: tuple[Column[JobRatio], ...] = (
     Column("job", lambda job: job.name),
@@ -26,7 +25,11 @@ _COLUMNS: tuple[Column[JobRatio], ...] = (
     Column("ratio", lambda job: _ratio(job), right=True),
     Column("95 %", lambda job: Cell(bounds(job.verdict.low, job.verdict.high), job.verdict.low), right=True, rank=1),
     Column("verdict", lambda job: _verdict(job), prose=True),
-    Column("adj. ratio", lambda job: job.ratio_adj, ratio, right=True, rank=2),
+    Column("failed / base", lambda job: _failed(job), right=True, rank=2, optional=True),
+)
+_LEGEND = (
+    "ratio: of the speeds per task, geometric means over the repeats' ok tasks; above 1 means faster than the base. "
+    "95 %: the job's own interval (Welch)."
 )
 
 
@@ -38,8 +41,10 @@ def comparison_section(comparison: Comparison, jobs: int) -> Section:
 def _parts(comparison: Comparison, jobs: int) -> Iterator[Part]:
     yield sentence(f"Base: {provenance(comparison.base)}")
     yield from _differences(comparison, jobs)
-    yield table(_COLUMNS, comparison.jobs, "A ratio above 1 means faster than the base; adj. ratio: of perf_adj.")
+    yield table(_COLUMNS, comparison.jobs, _LEGEND)
     yield sentence(_what_decides(comparison), "quiet")
+    if comparison.power:
+        yield sentence(_power(comparison.power), "quiet")
     for label, names in _remarks(comparison):
         yield sentence(f"{label}: {', '.join(names)}", "warn")
 
@@ -50,7 +55,17 @@ def _ratio(job: JobRatio) -> Cell:
 
 def _verdict(job: JobRatio) -> Cell:
     text = _other_workload(job) if job.refused else job.verdict.words or NONE
+    if job.verdict.df is not None and any(job.unsteady):
+        text += ", on unsteady windows"
     return Cell("excluded" if job.excluded else text, job.verdict.word, _TONES.get(job.verdict.word or "", ""))
+
+
+def _failed(job: JobRatio) -> Cell:
+    """The failed tasks of this run, and of the base; blank without any."""
+    test = job.failures
+    if test is None or not test.fail + test.base_fail:
+        return Cell(NONE)
+    return Cell(f"{test.fail} of {test.n} / {test.base_fail} of {test.base_n}", float(test.fail))
 
 
 def _other_workload(job: JobRatio) -> str:
@@ -90,41 +105,83 @@ def _what_decides(comparison: Comparison) -> str:
     if not found:
         if any(job.verdict.identical for job in comparison.jobs):
             return "Identical content needs no test."
-        return f"No verdict: both sides need figures of {MIN_REPEATS} repeats each."
+        return "No job is tested; the reasons stand below."
     repeats = " or ".join(f"{here} against {base}" for here, base in found[:3]) + (" ..." if len(found) > 3 else "")
-    unlike = max(max(both) / min(both) for both in found)
-    more = " (more with numbers of repeats so unlike)" if unlike > _UNLIKE else ""
     return (
-        f"Verdicts: margin {percent(comparison.margin)}, family-wise error {percent(FAMILY_ERROR, 0)}{more} over "
+        f"Verdicts: margin {percent(comparison.margin)}, family-wise error at most {percent(FAMILY_ERROR, 0)} over "
         f"{count(comparison.tested, 'job')} (Holm), {repeats} repeats. SAME: within the margin; AMBIGUOUS: in brackets "
-        "the repeats on both sides that would decide. An interval is one job's own 95 %."
+        "the repeats on both sides that would decide."
     )
+
+
+def _power(power: Power) -> str:
+    """The chance to find a difference, and the repeats that would do if it is low."""
+    here, base = power.repeats
+    change = percent(power.difference, 0)
+    words = (
+        f"Power: with {here} against {base} repeats, a job of median noise ({percent(power.noise)} between repeats) "
+        f"that is {change} faster or slower is found in {percent(power.found, 0)} of cases"
+    )
+    if power.found >= POWER:
+        return f"{words}."
+    needed = f"{power.needed:,}" if power.needed else f"over {MOST_REPEATS:,}"
+    return f"{words}; {needed} repeats on both sides find it in {percent(POWER, 0)}."
 
 
 def _remarks(comparison: Comparison) -> Iterable[tuple[str, Sequence[str]]]:
     """Remarks on single ratios: each label with its jobs."""
     excluded = [f"{job.name} ({one_line(job.excluded)})" for job in comparison.jobs if job.excluded]
     forced = [f"{job.name} ({_other_workload(job)})" for job in comparison.jobs if job.forced]
-    unknown: dict[str, list[str]] = defaultdict(list)
-    untested: dict[str, list[str]] = defaultdict(list)
+    here = [f"{job.name} x {job.factor:.4g}" for job in comparison.jobs if job.factor != 1]
+    there = [f"{job.name} x {job.base_factor:.4g}" for job in comparison.jobs if job.base_factor != 1]
+    unsteady = [
+        f"{job.name} ({job.unsteady[0]} here, {job.unsteady[1]} in the base)"
+        for job in comparison.jobs
+        if job.verdict.df is not None and any(job.unsteady)
+    ]
+    remarks = (
+        *_without_verdict(comparison),
+        ("Fails more or less often than the base (exact test, family-wise error 5 %)", _failing(comparison)),
+        ("The verdict rests on windows that are not steady", unsteady),
+        ("This run's rates, turned into what was trained", here),
+        ("The base's rates, turned into what was trained", there),
+        ("Not the same workload, left out of the ratio over the suite", comparison.different),
+        ("* Not the same workload, compared because of --compare-unlike", forced),
+        *_unknown(comparison),
+        ("Only in this run", comparison.only_here),
+        ("Only in the base", comparison.only_base),
+        ("Left out of the ratio over the suite, excluded", excluded),
+    )
+    return ((label, names) for label, names in remarks if names)
+
+
+def _without_verdict(comparison: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
+    """Why jobs with a ratio have no verdict, and why jobs have no ratio."""
+    alone: dict[str, list[str]] = defaultdict(list)
+    missing: list[str] = []
+    for job in comparison.jobs:
+        if job.verdict.reason and job.ratio is not None:
+            alone[f"The ratio alone, {job.verdict.reason}"].append(job.name)
+        elif job.verdict.reason:
+            missing.append(f"{job.name} ({job.verdict.reason})")
+    yield "No ratio", missing
+    yield from ((label, few(names, _NAMED)) for label, names in alone.items())
+
+
+def _failing(comparison: Comparison) -> list[str]:
+    """The jobs whose failures differ from the base's."""
+    tests = [(job.name, job.failures) for job in comparison.jobs if job.failures]
+    return [
+        f"{name} ({test.fail} of {test.n} tasks here, {test.base_fail} of {test.base_n} in the base)"
+        for name, test in tests
+        if test.adjusted <= FAMILY_ERROR
+    ]
+
+
+def _unknown(comparison: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
+    found: dict[str, list[str]] = defaultdict(list)
     for job in comparison.jobs:
         if job.same_workload is None:
             label = f"The workload of {job.unknown} is not known, taken to be the same by profile and name"
-            unknown[label].append(job.name)
-        if job.verdict.reason:
-            untested[f"The ratio alone, {job.verdict.reason}"].append(job.name)
-    here = [f"{job.name} x {job.factor:.4g}" for job in comparison.jobs if job.factor != 1]
-    there = [f"{job.name} x {job.base_factor:.4g}" for job in comparison.jobs if job.base_factor != 1]
-    remarks = (
-        ("This run's rates, turned into what was trained", here),
-        ("The base's rates, turned into what was trained", there),
-        *((label, few(names, _NAMED)) for label, names in untested.items()),
-        ("Not the same workload, left out of both scores", comparison.different),
-        ("* Not the same workload, compared because of --compare-unlike", forced),
-        *((label, few(names, _NAMED)) for label, names in unknown.items()),
-        ("Only in this run", comparison.only_here),
-        ("Only in the base", comparison.only_base),
-        ("Left out of both scores, excluded", excluded),
-        ("Left out of both scores, one side has no throughput", comparison.left_out),
-    )
-    return ((label, names) for label, names in remarks if names)
+            found[label].append(job.name)
+    yield from ((label, few(names, _NAMED)) for label, names in found.items())

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
+from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.document import Cell, Column, Part, Section, Sentence, Table, sentence, table
-from benchsuite.report.show.format import NONE, count, number, one_line, share
-from benchsuite.report.stats import gpus as stats
-from benchsuite.report.stats.gpus import MIN_EFFECT, Deviation, GpuComparison, GpuKey, Outlier
+from benchsuite.report.show.document import Cell, Column, Part, Section, Sentence, Table, Tone, sentence, table
+from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, share
+from benchsuite.report.stats.gpu_cells import Cell as GpuCell
+from benchsuite.report.stats.gpu_cells import GpuKey
+from benchsuite.report.stats.gpu_failures import FailingGpu, JobFailures
+from benchsuite.report.stats.gpu_tests import MIN_EFFECT
+from benchsuite.report.stats.gpus import ALL_JOBS, Deviation, GpuComparison, Outlier, Power
 from benchsuite.report.stats.scaling import Curve, Point, curves
+from benchsuite.report.stats.verdict import FAMILY_ERROR, MOST_REPEATS
 
 Figure = Literal["mean", "min", "max"]
 _TITLES: Mapping[Figure, str] = {
@@ -22,7 +27,10 @@ _TITLES: Mapping[Figure, str] = {
 }
 # The number of GPUs that fit side by side in 120 columns of text.
 _SIDE_BY_SIDE = 8
-_Job = tuple[str, Mapping[GpuKey, stats.Cell]]
+# What one sentence, or one kind of sentence, names at most.
+_MOST_JOBS = 3
+_MOST_SENTENCES = 8
+_Job = tuple[str, Mapping[GpuKey, GpuCell]]
 
 
 def gpus_section(found: GpuComparison | None) -> Section | None:
@@ -47,20 +55,35 @@ def _parts(found: GpuComparison) -> Iterator[Part]:
 
 
 def findings(found: GpuComparison) -> Iterator[Sentence]:
-    """Each outlier with its likely cause, or a sentence that no GPU is one; then the jobs that are not tested."""
+    """The GPUs that differ, with likely causes; those that fail; the suspects; what is not tested; the tests' power."""
     for outlier in found.outliers:
         yield sentence(one_line(_outlier(outlier), 2000), "warn")
-    if found.tests and not found.outliers:
+    for gpu in found.failing:
+        yield sentence(one_line(_failing(gpu), 2000), "warn")
+    suspects = sorted(found.suspects, key=lambda one: -max(abs(deviation.effect) for deviation in one.deviations))
+    yield from _first(map(_suspect, suspects), "warn")
+    if found.tests and not (found.outliers or found.failing or found.suspects):
+        partly = " in the tests that could be made" if found.untested or found.untested_gpus else ""
         yield sentence(
-            f"No GPU is an outlier: in {count(found.tests, 'test')} no GPU differs from the median GPU by "
-            f"{MIN_EFFECT:.0%} or more (family-wise error 5 %)."
+            f"No GPU is an outlier{partly}: in {count(found.tests, 'test')} no GPU differs significantly from the "
+            f"median GPU by {percent(MIN_EFFECT, 0)} or more, and none fails more often than the others (family-wise "
+            "error 5 % each)."
         )
     for why in dict.fromkeys(found.untested.values()):
         names = [one_line(name) for name, reason in found.untested.items() if reason == why]
         yield sentence(f"Not tested: {', '.join(names)} ({why}).", "quiet")
+    yield from _first((text for gpu in found.untested_gpus for text in _untested(found, gpu)), "quiet")
+    if found.power:
+        yield sentence(_power(found.power, found.tests), "quiet")
 
 
-def percent_of_best(cells: Mapping[GpuKey, stats.Cell], which: Figure, gpu: GpuKey) -> float | None:
+def _first(texts: Iterable[str], tone: Tone) -> Iterator[Sentence]:
+    """The first sentences, then the number of the others."""
+    for text in few(texts, _MOST_SENTENCES):
+        yield sentence(text, tone)
+
+
+def percent_of_best(cells: Mapping[GpuKey, GpuCell], which: Figure, gpu: GpuKey) -> float | None:
     """A GPU's share of the best of its row; None without a figure."""
     best = max((value for cell in cells.values() if (value := getattr(cell, which)) is not None), default=None)
     own = getattr(cells[gpu], which) if gpu in cells else None
@@ -87,13 +110,70 @@ def _cell(job: _Job, which: Figure, gpu: GpuKey) -> Cell:
 def _outlier(outlier: Outlier) -> str:
     jobs = ", ".join(_deviation(one) for one in outlier.deviations)
     slower = any(one.effect < 0 for one in outlier.deviations)
-    cause = f" Likely cause: {'; '.join(outlier.causes)}." if outlier.causes else ""
-    return f"{outlier.gpu} is {'slower' if slower else 'faster'}: {jobs}.{cause}"
+    return f"{outlier.gpu} is {'slower' if slower else 'faster'}: {jobs}.{_cause(outlier)}"
+
+
+def _cause(outlier: Outlier) -> str:
+    return f" Likely cause: {'; '.join(outlier.causes)}." if outlier.causes else ""
 
 
 def _deviation(one: Deviation) -> str:
-    p = f"p {one.p:.2g}" if one.p >= 1e-4 else "p < 0.0001"
-    return f"{one_line(one.job)} {100 * one.effect:+.1f} % ({p}, {count(one.repeats, 'repeat')})"
+    return f"{one_line(one.job)} {100 * one.effect:+.1f} % ({_p(one.p)}, {count(one.repeats, 'repeat')})"
+
+
+def _p(p: float | None) -> str:
+    return f"p {p:.2g}" if p is not None and p >= 1e-4 else "p < 0.0001"
+
+
+def _failing(gpu: FailingGpu) -> str:
+    parts = [_never(one) for one in gpu.never]
+    if gpu.adjusted <= FAMILY_ERROR and gpu.fail > sum(one.fail for one in gpu.never):
+        tasks = f"{gpu.fail:,} of {count(gpu.ended, 'task')} fail"
+        parts.insert(0, f"{tasks}; {gpu.others_fail:,} of {gpu.others_ended:,} on the others, {_p(gpu.p)}")
+    return f"{gpu.gpu}: {'. '.join(parts)}."
+
+
+def _never(one: JobFailures) -> str:
+    return (
+        f"{one_line(one.job)} fails in {one.fail:,} of {count(one.fail, 'task')}; {one.others_fail:,} of "
+        f"{one.others_ended:,} on the others, {_p(one.p)}"
+    )
+
+
+def _suspect(suspect: Outlier) -> str:
+    """The largest deviations first; that of all jobs stands before them."""
+    in_order = sorted(suspect.deviations, key=lambda one: (one.job != ALL_JOBS, -abs(one.effect)))
+    parts = few(map(_standing_out, in_order), _MOST_JOBS)
+    return one_line(f"{suspect.gpu} is {'; '.join(parts)}.{_cause(suspect)}", 2000)
+
+
+def _standing_out(one: Deviation) -> str:
+    where = f"over {one.job}" if one.job == ALL_JOBS else f"in {one_line(one.job)}"
+    effect = f"{100 * abs(one.effect):.1f} % {'slower' if one.effect < 0 else 'faster'} {where}"
+    repeats = count(one.repeats, "repeat")
+    if one.p is None:
+        return f"{effect} ({repeats}): not tested, {MIN_REPEATS} repeats are needed"
+    decides = f"about {one.decides:,} repeats" if one.decides else f"over {MOST_REPEATS:,} repeats"
+    return f"{effect} ({_p(one.p)}, {repeats}): {decides} would decide"
+
+
+def _untested(found: GpuComparison, gpu: GpuKey) -> Iterator[str]:
+    """A sentence for each reason, with the jobs that it concerns."""
+    reasons = found.untested_gpus[gpu]
+    here = [name for name, cells in found.cells.items() if gpu in cells]
+    for why in dict.fromkeys(reasons.values()):
+        jobs = [one_line(name) for name, reason in reasons.items() if reason == why]
+        names = ", ".join(few(jobs, _MOST_JOBS)) if len(jobs) < len(here) else "any job"
+        yield f"{gpu}: not tested in {names} ({why})."
+
+
+def _power(power: Power, tests: int) -> str:
+    over_all = f"{percent(power.all_jobs)} slower over all jobs, or " if power.all_jobs is not None else ""
+    return (
+        f"With {count(power.repeats, 'repeat')}, the tests find in 80 % of cases a GPU that is {over_all}"
+        f"{percent(power.one_job)} slower in one job (at the scatter of the median GPU). Each p is of one test alone; "
+        f"what is significant follows from all {count(tests, 'test')} (Holm)."
+    )
 
 
 def scaling_section(summary: Summary) -> Section | None:

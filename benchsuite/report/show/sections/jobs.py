@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from functools import partial
 
 from benchsuite.describe.tasks import axis_value
+from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell, Column, Section, table
 from benchsuite.report.show.format import NONE, number, percent, share
+from benchsuite.report.stats.samples import MIN_SESSIONS
 from benchsuite.report.stats.score import Score
 
 _LEGEND = (
     "perf: items/s in the measured window, mean over tasks. std%: between tasks. perf_adj = perf x (1 - std%) x "
-    "(1 - fail/n). 95 %: perf's interval over repeats (needs 3)."
+    "(1 - fail/n). 95 %: perf's interval over "
 )
 # Up to this half width an interval is about symmetric.
 _NARROW = 0.1
@@ -22,8 +24,19 @@ _NARROW = 0.1
 def jobs_section(summary: Summary, score: Score) -> Section:
     """Every job of a run, with the legend of its columns."""
     legend = _LEGEND if score.penalized else _LEGEND.replace(" x (1 - std%)", "")
-    rows = table(_columns(summary, score), summary.jobs, legend, lambda job: "bad" if job.fail else "")
+    rows = table(
+        _columns(summary, score), summary.jobs, f"{legend}{_samples(summary)}.", lambda job: "bad" if job.fail else ""
+    )
     return Section("Jobs", (rows,))
+
+
+def _samples(summary: Summary) -> str:
+    """The samples of the intervals, in words."""
+    found = {job.interval.of for job in summary.jobs if job.interval}
+    if "session" not in found:
+        return f"repeats (needs {MIN_REPEATS})"
+    partly = f"; over repeats where a job is ok in fewer than {MIN_SESSIONS}" if "repeat" in found else ""
+    return f"sessions (needs {MIN_SESSIONS}){partly}"
 
 
 def _columns(summary: Summary, score: Score) -> Iterator[Column[JobSummary]]:

@@ -15,11 +15,13 @@ _NAMED = 8
 
 
 def headline(summary: Summary) -> str:
-    """Profile, machine, repeats and date."""
-    repeats = len({repeat.repeat for job in summary.jobs for repeat in job.repeats})
+    """Profile, machine, sessions, repeats and date."""
+    repeats = len({(repeat.session, repeat.repeat) for job in summary.jobs for repeat in job.repeats})
+    sessions = f"{count(len(summary.sessions), 'session')}, " if summary.sessions else ""
     profile = f"profile {summary.profile.name}" if summary.profile else "profile unknown"
     going_on = "in progress" if summary.in_progress else ""
-    parts = [profile, machine(summary), count(repeats, "repeat") if repeats else "", _date(summary), going_on]
+    repeated = f"{sessions}{count(repeats, 'repeat')}" if repeats else ""
+    parts = [profile, machine(summary), repeated, date_words(summary.created), going_on]
     return " | ".join(part for part in parts if part)
 
 
@@ -32,9 +34,10 @@ def progress(summary: Summary) -> str:
 
 
 def provenance(summary: Summary) -> str:
-    """Source, machine, date and provenance of a base."""
+    """Source, sessions, machine, date and provenance of a base."""
     going_on = "its run is still in progress" if summary.in_progress else ""
-    parts = [summary.source, machine(summary), _date(summary), going_on, summary.provenance]
+    sessions = count(len(summary.sessions), "session") if summary.sessions else ""
+    parts = [summary.source, sessions, machine(summary), date_words(summary.created), going_on, summary.provenance]
     return "; ".join(one_line(part, 400) for part in parts if part)
 
 
@@ -51,10 +54,9 @@ def _one_machine(machine: Machine) -> str:
     return f"{machine.host}: {gpus}{f', driver {machine.driver}' if machine.driver else ''}"
 
 
-def _date(summary: Summary) -> str:
-    """`created` to the minute if it is a date, else as it stands."""
-    created = summary.created or ""
+def date_words(created: str | None) -> str:
+    """A date to the minute; other text as it stands, and none as an empty text."""
     try:
-        return datetime.fromisoformat(created).strftime("%Y-%m-%d %H:%M %Z").strip()
+        return datetime.fromisoformat(created or "").strftime("%Y-%m-%d %H:%M %Z").strip()
     except ValueError:
-        return created
+        return created or ""

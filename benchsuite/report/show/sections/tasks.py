@@ -39,17 +39,21 @@ _RERUN_COLUMNS: tuple[Column[RerunSummary], ...] = (
 
 
 def failures_section(summary: Summary, logs: str | None) -> Section | None:
-    """A row for each job, status and reason, and the folder of the tasks' output; None if all tasks are ok."""
+    """A row for each job, session, status and reason, and the folder of the tasks' output; None if all tasks are ok."""
     alike = list(_alike(summary))
     kept = [sentence(f"All that the tasks printed: {logs}")] if logs else []
-    return Section("Not ok", (table(_FAILURE_COLUMNS, alike), *kept)) if alike else None
+    session: Column[_Alike] = Column("session", lambda alike: alike[2][0].session + 1, right=True)
+    columns = (session, *_FAILURE_COLUMNS) if summary.sessions else _FAILURE_COLUMNS
+    return Section("Not ok", (table(columns, alike), *kept)) if alike else None
 
 
 def unsteady_section(summary: Summary) -> Section | None:
     """A row for each ok task whose window is not steady; None without such a task."""
     tasks = [task for job in summary.jobs for task in job.tasks if task.status == "ok" and task.steady is False]
     title = "Unsteady (the rate does not hold within the window)"
-    return Section(title, (table(_UNSTEADY_COLUMNS, tasks),)) if tasks else None
+    session: Column[TaskSummary] = Column("session", lambda task: task.session + 1, right=True)
+    columns = (session, *_UNSTEADY_COLUMNS) if summary.sessions else _UNSTEADY_COLUMNS
+    return Section(title, (table(columns, tasks),)) if tasks else None
 
 
 def reruns_section(summary: Summary) -> Section | None:
@@ -68,11 +72,11 @@ def _alike(summary: Summary) -> Iterator[_Alike]:
     """Status, reason and tasks of all that are not ok. The tasks still to run of a run in progress are no failures."""
     passed_over = {"ok", *OPEN} if summary.in_progress else {"ok"}
     for job in summary.jobs:
-        alike: dict[tuple[str, str], list[TaskSummary]] = defaultdict(list)
+        alike: dict[tuple[int, str, str], list[TaskSummary]] = defaultdict(list)
         for task in job.tasks:
             if task.status not in passed_over:
-                alike[task.status, one_line(task.reason)].append(task)
-        for (status, reason), tasks in alike.items():
+                alike[task.session, task.status, one_line(task.reason)].append(task)
+        for (_, status, reason), tasks in alike.items():
             yield status, reason, tasks
 
 
