@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import statistics_gpus
 from made_suites import JOBS, NAMES, Scatter, effects, made_summary, rates, true_logs
 
 from benchsuite.report.measure.intervals import Interval
@@ -26,6 +27,7 @@ from benchsuite.report.stats.weights import Weights, weigh
 SUITES, QUICK_SUITES = 400, 50
 # A whole report takes about 20 times as long as a suite of rates.
 WHOLE_SHARE, MOST_WHOLE = 0.3, 300
+MOST_OF_GPUS = 1000
 WEIGHTS = dict.fromkeys(NAMES, 1.0)
 # The job that gets slower or faster where power is measured: of median noise.
 CHANGED = NAMES[JOBS // 2]
@@ -370,6 +372,7 @@ FAILURES = {
 def tables(pool: ProcessPoolExecutor, suites: int, seed: int) -> Iterator[tuple[str, list[Row], list[str]]]:
     """Each table: its heading, its rows, and its lines."""
     chosen = cells()
+    of_gpus = pool.submit(_gpus, min(MOST_OF_GPUS, suites), seed)
     rows = run(pool, chosen["rates"], suites, seed, 0)
     yield "Jobs and score, from rates", rows, list(as_table(rows, ("noise", "repeats"), ERRORS))
     yield "Repeats that are needed", *_needed(pool, rows, suites, seed)
@@ -378,6 +381,11 @@ def tables(pool: ProcessPoolExecutor, suites: int, seed: int) -> Iterator[tuple[
     yield "Whole reports", rows, list(as_table(rows, ("GPUs", "noise", "failing", "repeats"), WHOLE))
     rows = run(pool, chosen["failures"], suites, seed, 3)
     yield "Failures", rows, list(as_table(rows, ("GPUs", "failing", "repeats"), FAILURES))
+    yield "GPUs", [], of_gpus.result()
+
+
+def _gpus(suites: int, seed: int) -> list[str]:
+    return list(statistics_gpus.table(statistics_gpus.rows(suites, seed)))
 
 
 def _needed(pool: ProcessPoolExecutor, rows: Sequence[Row], suites: int, seed: int) -> tuple[list[Row], list[str]]:
