@@ -110,6 +110,11 @@ def text_of(
     return drawn(document(report_of(summary, weights, base, title)), width)
 
 
+def unwrapped(text: str) -> str:
+    """A text without the line breaks and runs of blanks of a terminal."""
+    return " ".join(text.split())
+
+
 def line_of(text: str, start: str) -> list[str]:
     """The words of the only line that begins so."""
     (line,) = (line for line in text.splitlines() if line.strip().startswith(start))

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
+from outputs import unwrapped
 
 from benchsuite.report.read.summary_file import read_summary
 from benchsuite.rundir import LOCK
@@ -26,8 +27,10 @@ def test_one_success(call: Call, tmp_path: Path) -> None:
     code, out, err = call("report", tmp_path, "--compare", tmp_path)
     assert (code, err) == (0, "")
     assert row(out, "vae")[:7] == ["vae", "1", "0", "50.00", "image/s", "n/a", "50.00"]
-    assert "Score ratio    1.00   50.00 / 50.00" in out
-    assert out.startswith(f"Results of {tmp_path}\n")
+    assert unwrapped(out).startswith(
+        f"Results of {tmp_path} PASS: score 50.00, speed 50.00; 0 of 1 task not ok. "
+        f"Against {tmp_path}: per GPU 1.00x, whole machine 1.00x (1 GPU against 1). Both SAME (identical content)."
+    )
 
 
 def test_all_failed_is_exit_status_1(call: Call, tmp_path: Path) -> None:
@@ -35,6 +38,7 @@ def test_all_failed_is_exit_status_1(call: Call, tmp_path: Path) -> None:
     keep_run(tmp_path / "run", [make_result(gpu=gpu, status="failed", rates=()) for gpu in range(3)])
     code, out, err = call("report", tmp_path / "run")
     assert (code, err) == (1, "")
+    assert out.splitlines()[1] == "FAIL, no score: vae fails in 3 of 3 tasks. 3 of 3 tasks not ok."
     assert row(out, "vae")[:4] == ["vae", "3", "3", "n/a"]
     assert "100.0 %   FAIL" in out
 
@@ -45,23 +49,30 @@ def test_failures_and_rates_of_zero(call: Call, tmp_path: Path) -> None:
     keep_results(tmp_path / "a", [make_result("a"), make_result("c", rates=[26] * 30), idle])
     code, out, err = call("report", tmp_path / "a")
     assert (code, err) == (0, "")
-    assert "perf_adj is 0: x" in out
+    assert "PASS, but no score: perf_adj of x is 0. 0 of 3 tasks not ok." in out
+    assert "--partial scores the other jobs" in out
     keep_results(tmp_path / "b", [idle])
     code, out, err = call("report", tmp_path / "b", "--compare", tmp_path / "b")
     assert (code, err) == (0, "")
-    assert "no score" in out
-    assert "no ratio: no weighed job has a throughput on both sides" in out
+    assert "PASS, but no score: perf_adj of x is 0." in out
+    assert "No ratio" in out
+    assert "no weighed job can be compared" in out
+    assert "--partial" not in out
 
 
 def test_a_missing_job_marks_the_score(call: Call, tmp_path: Path) -> None:
-    """`b` has a weight and no result; with weights that leave `b` out the same results are complete."""
+    """`b` has a weight and no result: there is no score, and only a part on request. Other weights are complete."""
     keep_results(tmp_path / "run", [make_result("a", task=make_task("a", profile="s"))])
     weights = tmp_path / "w.json"
     weights.write_text('{"s.a": {"weight": 1}, "s.b": {"weight": 3}}')
     code, out, _ = call("report", tmp_path / "run", "--weights", weights)
     assert code == 0
-    assert "100.00   INCOMPLETE" in out
-    assert "covers 25 % of the weight; not in this run: s.b" in out
+    assert "PASS, but no score: not in this run: s.b." in out
+    assert "Score n/a INCOMPLETE no score" in unwrapped(out)
+    assert "not in this run: s.b; 25 % of the weight has figures; --partial scores the other jobs" in out
+    part = call("report", tmp_path / "run", "--weights", weights, "--partial")[1]
+    assert "PASS: score 100.00 over 1 of 2 jobs only (not in this run: s.b), speed 100.00" in part
+    assert "100.00   INCOMPLETE   PROVISIONAL   over 1 of 2 jobs only" in part
     weights.write_text('{"a": 2}')
     assert "INCOMPLETE" not in call("report", tmp_path / "run", "--weights", weights)[1]
 
@@ -132,7 +143,8 @@ def test_a_summary_stands_for_its_folder(call: Call, tmp_path: Path) -> None:
     assert logs in from_folder
     (folder / "logs").rmdir()
     assert logs not in call("report", folder)[1]
-    assert "Score ratio" in call("report", folder, "--compare", file)[1]
+    against = call("report", folder, "--compare", file)[1]
+    assert f"No ratio to {file}: this run has no score; the base: x fails in 1 of 1 task." in unwrapped(against)
 
 
 def test_a_summary_is_printed_and_overwrites_nothing(call: Call, tmp_path: Path) -> None:

@@ -292,6 +292,19 @@ def test_a_job_on_the_cpu_counts_once_in_the_machines_ratio() -> None:
     assert machine(weighted) == pytest.approx(4 ** (3 / 4))
 
 
+def test_the_ratio_over_the_suite_is_the_weighted_mean_of_the_jobs_ratios() -> None:
+    """Also beside a base that keeps no figures per repeat: then all ratios are of perf, however much a job scatters."""
+    weights = {"a": 1.0, "b": 3.0}
+    here = made_run(noisy("a", 1, noise=0.3), noisy("b", 2, noise=0.1), gpus=2)
+    for base in (
+        made_run(noisy("a", 3, noise=0.3), noisy("b", 4, noise=0.1), gpus=2),
+        made_run(published_job("a", 100, gpus=8), published_job("b", 100, gpus=8)),
+    ):
+        for found in (against(here, base, weights), against(base, here, weights)):
+            a, b = (row.ratio or 0.0 for row in found.jobs)
+            assert per_gpu(found) == pytest.approx((a * b**3) ** (1 / 4), rel=1e-9)
+
+
 def test_a_published_base_counts_its_gpus() -> None:
     base = made_run(published_job("a", 100, gpus=8), gpus=0, machines=(), gpus_used=8)
     found = against(made_run(flat("a", 200)), base)

@@ -99,8 +99,8 @@ def test_json_has_prices_scaling_and_gpus(capsys: pytest.CaptureFixture[str], tm
     keep_run(tmp_path, [make_result("a", [rate] * 30, gpu=gpu) for gpu, rate in ((0, 100), (1, 50))])
     _, out, _ = call(capsys, "report", tmp_path, "--price", "300", "--compare-gpus", "--json", "-")
     content = strict(out)
-    value, machine = content["score"]["value"], content["score"]["machine"]
-    assert content["price"] == {"price": 300.0, "per_score": 300 / value, "per_machine_score": 300 / machine}
+    machine = content["score"]["machine"]
+    assert content["price"] == {"price": 300.0, "per_machine_score": 300 / machine}
     assert content["scaling"] == []
     assert [(cell["gpu"]["index"], cell["mean"], cell["n"]) for cell in content["gpus"]["jobs"]["a"]] == [
         (0, 100.0, 1),
@@ -125,10 +125,11 @@ def test_a_base_adds_columns(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     _, out, err = call(capsys, "report", tmp_path / "run", "--compare", tmp_path / "base", "--json", "-")
     content = strict(out)
     assert err == ""
-    assert [row["compared_ratio"] for row in content["jobs"]] == [1.5, None]
+    assert [row["compared_ratio"] for row in content["jobs"]] == [pytest.approx(1.5), None]
     assert {row["compared_base"] for row in content["jobs"]} == {content["comparisons"][0]["name"]}
     (comparison,) = content["comparisons"]
-    assert comparison["ratio"] == pytest.approx(1.5)
+    assert comparison["overall"]["per_gpu"]["value"] == pytest.approx(1.5)
+    assert comparison["overall"]["apart"] == {"only": "not in the base"}
     assert comparison["base"] == "base"
     assert comparison["jobs"][0]["base_perf"] == 100.0
 

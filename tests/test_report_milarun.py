@@ -15,6 +15,7 @@ import pytest
 from conftest import Call, keep_run, make_result
 from milarun2020 import PUBLISHED, kept, write_baseline, write_results, write_weights
 from msgspec.structs import replace
+from outputs import unwrapped
 
 from benchsuite.errors import ResultError
 from benchsuite.report.milarun.suite import UNITS, common_suite, converted
@@ -86,8 +87,13 @@ def test_one_published_baseline_against_another_is_as_published(penalized: bool,
     option = "--penalize-variance" if penalized else "--no-penalize-variance"
     code, out, _ = call("report", here, "--compare", base, option, "--weights", write_weights(tmp_path, "standard"))
     scores = [f"{SCORES[f'standard/{name}'][penalized]:,.2f}" for name in ("rtx8000", "v100")]
-    assert re.search(rf"Score ratio +0\.88 +{scores[0]} / {scores[1]}, over 25 common jobs", out)
     assert re.search(rf"Score +{scores[0]}", out)
+    assert re.search(rf"Base's score +{scores[1]}, with its penalties", out)
+    assert re.search(r"Speed +925\.42", out), "the score without its penalties"
+    # The ratios are of speeds, over the jobs whose rate does not depend on the number of GPUs.
+    assert re.search(r"per GPU 1\.00x, whole machine (1\.00x|n/a) \(8 GPUs against 8\)", unwrapped(out))
+    assert "over 17 common jobs" in out
+    assert "scaling.8 (depends on the number of GPUs)" in unwrapped(out)
     assert ("Variance       not penalized" in out, "(1 - std%)" in out) == (not penalized, penalized)
     assert (code, "another implementation" in out) == (0, True)
 
@@ -180,8 +186,8 @@ def test_the_original_comparison_is_reproduced_but_for_failures_of_the_base(orig
         assert job.base_perf_adj == pytest.approx(row["perf_base_adj"] * share, abs=0.0051)
         assert job.ratio_adj == pytest.approx(row["perf_ratio_adj"] / share, abs=0.011)
     paid = math.prod(share ** laid.jobs[name] for name, share in passed.items()) ** (1 / sum(laid.jobs.values()))
-    assert found.score == pytest.approx(scores["Score"], abs=0.0051)
-    assert found.base_score == pytest.approx(scores["Score (baseline)"] * paid, abs=0.0051)
+    assert score(summary, laid, penalized=False).value == pytest.approx(scores["Score"], abs=0.0051)
+    assert found.base_score.value == pytest.approx(scores["Score (baseline)"] * paid, abs=0.0051)
 
 
 def test_milaruns_results_from_the_front_door(call: Call, original: Path, tmp_path: Path) -> None:
@@ -193,7 +199,9 @@ def test_milaruns_results_from_the_front_door(call: Call, original: Path, tmp_pa
     assert "103.95" in call("report", results, "--weights", weights)[1]
     assert call("summary", results, "-o", tmp_path / "s.json")[0] == 0
     assert read_summary(tmp_path / "s.json") == summary_of(results)
-    assert re.search(r"Score ratio +1\.00", call("report", tmp_path / "s.json", "--compare", results)[1])
+    same = call("report", tmp_path / "s.json", "--compare", results)[1]
+    assert "per GPU 1.00x, whole machine 1.00x" in unwrapped(same)
+    assert "Both SAME (identical content)" in unwrapped(same)
 
 
 # --- one result -------------------------------------------------------------------------------------------------------
@@ -499,8 +507,10 @@ def test_factors_and_exclusions_come_in_beside_figures_of_benchsuite(tmp_path: P
         found = compare(new, base, weigh(ones, new), "base")
         rows = {job.name: job for job in found.jobs}
         assert [rows[name].base_perf for name in ("atari", "reso", "vae")] == [12800.0, 78.125, 100.0]
-        assert found.scored == ("atari", "reso", "vae")
+        assert found.overall.apart["translator"] == "milarun left waiting for data out of its time"
+        assert [name for name, row in rows.items() if row.comparable] == ["atari", "reso", "vae"]
         assert rows["translator"].excluded == "milarun left waiting for data out of its time"
+        assert found.overall.apart == {"translator": rows["translator"].excluded}
     back = compare(old, new, weigh(ones, old), "base")
     assert {job.name: job.perf for job in back.jobs}["atari"] == 12800.0
     assert {job.name: job.unit_factor for job in converted(old).jobs}["toy_lstm"] == 0.97
@@ -509,9 +519,12 @@ def test_factors_and_exclusions_come_in_beside_figures_of_benchsuite(tmp_path: P
 def test_two_runs_of_milarun_count_alike_and_stand_as_published(tmp_path: Path) -> None:
     old = suite(tmp_path)
     found = compare(old, old, weigh(Weights(None), old), "base")
-    assert (len(found.scored), found.ratio, found.score) == (5, 1.0, pytest.approx(90.0))
-    mixed = compare(old, converted(old), weigh(Weights(None), old), "base")
-    assert (len(mixed.scored), mixed.ratio) == (4, 1.0)
+    assert (len(found.overall.jobs), found.overall.apart) == (5, {})
+    assert found.overall.per_gpu
+    assert (found.overall.per_gpu.value, found.base_score.value) == (1.0, pytest.approx(90.0))
+    mixed = compare(old, converted(old), weigh(Weights(None), old), "base").overall
+    assert (len(mixed.jobs), list(mixed.apart)) == (4, ["translator"])
+    assert mixed.per_gpu and mixed.per_gpu.value == 1.0
 
 
 def test_other_suites_have_no_factors(tmp_path: Path) -> None:
@@ -548,13 +561,14 @@ def test_shipped_baselines_hold_the_whole_suite_and_their_published_scores(name:
     for penalized in (False, True):
         assert scored(base, None, penalized) == pytest.approx(SCORES[f"standard/{name}"][penalized], abs=0.005)
     code, out, _ = call("report", ROOT / f"baselines/{name}.json", "--compare", "v100")
-    assert (code, "Measured by another" in out, "over 24 common jobs" in out) == (0, True, True)
+    # Without translator and scaling.1 to scaling.8.
+    assert (code, "Measured by another" in out, "over 16 common jobs" in out) == (0, True, True)
     assert "excluded: translator" in out
     turned = "The base's rates, turned into what was trained: toy_lstm x 0.97, reso x 0.7812, atari x 128"
     assert turned in call("report", ROOT / "baselines/h200.json", "--compare", name)[1]
 
 
-@pytest.mark.parametrize(("name", "gpus", "common", "scored"), [("h200", 1, 17, False), ("h200x2", 2, 18, True)])
+@pytest.mark.parametrize(("name", "gpus", "common", "scored"), [("h200", 1, 15, False), ("h200x2", 2, 15, True)])
 def test_a_measured_baseline_is_a_whole_official_run_and_compares(
     name: str, gpus: int, common: int, scored: bool, call: Call
 ) -> None:
@@ -614,4 +628,7 @@ def test_the_penalty_is_on_unless_asked(call: Call, tmp_path: Path) -> None:
     assert re.search(r"Score +100\.00", on)
     assert re.search(r"Score +110\.00", off)
     assert ("not penalized" in on, "not penalized" in off) == (False, True)
-    assert "Score ratio    1.00   110.00 / 110.00" in off
+    for out, base in ((on, "100.00"), (off, "110.00")):
+        assert re.search(rf"Base's score +{base}, with its penalties", out)
+        assert re.search(r"Speed +110\.00", out), "the speed has no penalty in either"
+        assert "per GPU 1.00x" in unwrapped(out)

@@ -26,7 +26,7 @@ from benchsuite.describe.tasks import ProfileUsed, RerunOf
 from benchsuite.measurement import Measurement
 from benchsuite.records import Code, Failure, Result
 from benchsuite.report.read.load import load
-from benchsuite.report.read.summary import Summary
+from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell, Column, Document, Fact, Section, Span, Table, fact, sentence, table
 from benchsuite.report.show.format import number, one_line, ratio, share
 from benchsuite.report.show.markdown import markdown
@@ -86,8 +86,9 @@ def test_a_row_and_its_figures(tmp_path: Path) -> None:
         "95 %": pytest.approx(0.0, abs=1e-9), "weight": 8.0, "slices": 108, "seconds": pytest.approx(54.0),
     }  # fmt: skip
     assert {cell.tone for cell in cells.values()} == {""}
-    score = beside(document, "Score")
-    assert score == "90.00 | without the variance penalty 100.00, 95 %: 100.00 to 100.00 (±0.0 %)"
+    assert beside(document, "Score") == "90.00 | with its penalties for variance and failures"
+    speed = beside(document, "Speed")
+    assert speed == "100.00 | without penalties, ok tasks only; 95 %: 100.00 to 100.00 (±0.0 %) over 3 repeats"
     assert beside(document, "Failure rate") == "0.0 % | PASS | 0 of 6 tasks not ok; up to 1 % passes"
     assert (beside(document, "Incomplete"), beside(document, "Provisional")) == ("", "")
 
@@ -103,7 +104,10 @@ def test_one_sample(tmp_path: Path) -> None:
     assert [cell.text for cell in row(section(document, "Jobs"), "vae").values()] == [
         "vae", "1", "0", "50.00", "image/s", "n/a", "50.00", "n/a", "1", "18", "9.0",
     ]  # fmt: skip
-    assert beside(document, "Score") == "50.00 | PROVISIONAL"
+    assert beside(document, "Score") == "50.00 | PROVISIONAL | with its penalties for variance and failures"
+    assert beside(document, "Speed") == (
+        "50.00 | without penalties, ok tasks only; no interval: 1 repeat of every job, 3 are needed"
+    )
     assert "1 repeat with a figure for every scored job; an interval needs 3" in beside(document, "Provisional")
 
 
@@ -118,10 +122,14 @@ def test_a_failed_job(tmp_path: Path) -> None:
     assert {cell.tone for cell in cells.values()} == {"bad"}
     assert {cell.tone for cell in row(section(document, "Jobs"), "a").values()} == {""}
     assert cells["perf"].value is None
-    assert beside(document, "Score").split(" | ")[1] == "INCOMPLETE"
-    assert beside(document, "Incomplete") == "covers 66 % of the weight; no ok task: x"
+    assert beside(document, "Score") == "n/a | INCOMPLETE | no score"
+    assert [beside(document, label) for label in ("Speed", "Machine score")] == ["", ""]
+    assert beside(document, "Incomplete") == (
+        "x fails in 3 of 3 tasks; 66 % of the weight has figures; --partial scores the other jobs"
+    )
+    assert beside(document, "Never ok") == "x (3 of 3 tasks fail)"
     assert document.score
-    (_, _, rate) = document.score.own
+    (_, rate) = document.score.own
     assert rate.beside[0].spans == (Span("FAIL", "bad", strong=True),)
     trouble = row(section(document, "Not ok"), "oom")
     assert texts(trouble) == {"status": "oom", "task": "x.J0.0 J0.1 J0.2", "why": "CUDA out of memory."}
@@ -130,7 +138,9 @@ def test_a_failed_job(tmp_path: Path) -> None:
 
 def test_all_failed(tmp_path: Path) -> None:
     document = document_of(summary_for(tmp_path, make_result(status="timeout", rates=())))
-    assert beside(document, "Score") == "n/a | INCOMPLETE | no score: no weighed job has a throughput"
+    assert document.intro[0].text == "FAIL, no score: vae fails in 1 of 1 task. 1 of 1 task not ok."
+    assert beside(document, "Score") == "n/a | INCOMPLETE | no score"
+    assert beside(document, "Incomplete") == "vae fails in 1 of 1 task; 0 % of the weight has figures"
     assert beside(document, "Failure rate").startswith("100.0 % | FAIL")
     text = drawn(document, 120)
     assert not any(never in text for never in ("nan", "inf ", "Traceback", "None"))
@@ -139,10 +149,10 @@ def test_all_failed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gpus", "score"),
     [
-        ((0,), "100.00 | throughputs of all tasks of a wave added up (1 GPU)"),
-        ((0, 1), "200.00 | throughputs of all tasks of a wave added up (2 GPUs)"),
+        ((0,), "100.00 | throughputs of all tasks of a wave added up (1 GPU); without penalties 100.00"),
+        ((0, 1), "200.00 | throughputs of all tasks of a wave added up (2 GPUs); without penalties 200.00"),
         ((None,), ""),
-        ((None, None), "200.00 | throughputs of all tasks of a wave added up (no GPU)"),
+        ((None, None), "200.00 | throughputs of all tasks of a wave added up (no GPU); without penalties 200.00"),
     ],
 )
 def test_a_machine_score_only_where_there_is_something_to_add_up(
@@ -193,7 +203,7 @@ def test_without_a_plan_it_says_so(tmp_path: Path) -> None:
 
 def test_every_kind_of_trouble_has_its_reason(tmp_path: Path) -> None:
     tasks = [make_task(gpu=gpu) for gpu in range(3)]
-    keep_run(tmp_path, [make_result(rates=[5, 50]), make_result(gpu=1, rates=[60, 140] * 15)], tasks)
+    keep_run(tmp_path, [make_result(rates=[5, 50]), make_result(gpu=1, rates=[60] * 19 + [140] * 11)], tasks)
     (tmp_path / "bad.json").write_bytes(b"[]")
     document = loaded(tmp_path)
     assert row(section(document, "Jobs"), "vae")["n"].value == 3
@@ -204,6 +214,7 @@ def test_every_kind_of_trouble_has_its_reason(tmp_path: Path) -> None:
     unsteady = row(section(document, "Unsteady"), "vae.J0.1")
     assert unsteady["spread"].text.startswith("40.0 ± ")
     assert unsteady["spread"].value == pytest.approx(0.4)
+    assert unsteady["error"].value == pytest.approx(0.66, abs=0.01)
     ((bad,),) = section(document, "Files that cannot be used (1; counted as no task)").parts
     assert isinstance(bad, Fact)
     assert (bad.label, bad.sentence.text.split(" of ")[0]) == ("bad.json", "not a result")
@@ -228,23 +239,36 @@ def test_reruns_are_shown_beside_the_original(tmp_path: Path) -> None:
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 
+def slowed(job: JobSummary, perf: float, **fields: Any) -> JobSummary:
+    """The job with another rate in its figures, repeats and tasks."""
+    repeats = tuple(msgspec.structs.replace(repeat, perf=perf) for repeat in job.repeats)
+    tasks = tuple(msgspec.structs.replace(task, perf=perf) for task in job.tasks)
+    figures = {"perf": perf, "perf_adj": perf, "repeats": repeats, "tasks": tasks, **fields}
+    return msgspec.structs.replace(job, **figures)
+
+
 def test_a_comparison(tmp_path: Path) -> None:
     summary = summary_for(tmp_path, make_result(), make_result("mine"))
-    jobs = (msgspec.structs.replace(summary.jobs[0], perf=80.0, perf_adj=50.0),)
+    jobs = (slowed(summary.jobs[0], 80.0, perf_adj=50.0),)
     base = msgspec.structs.replace(summary, jobs=jobs, provenance="measured with care", source="old")
     document = document_of(summary, base=base)
     against = section(document, "Against base")
     assert texts(row(against, "vae")) == {
         "job": "vae", "perf": "100.00", "base": "80.00", "ratio": "1.25", "95 %": "n/a", "verdict": "n/a",
-        "adj. ratio": "2.00",
     }  # fmt: skip
-    assert row(against, "vae")["ratio"].value == 1.25
+    assert row(against, "vae")["ratio"].value == pytest.approx(1.25)
     assert sentences(against)[0].startswith("Base: old; hostA: 2 x NVIDIA Test")
     assert sentences(against)[0].endswith("measured with care")
     assert "Only in this run: mine" in sentences(against)
     assert not any("Not the same workload" in line for line in sentences(against))
-    ratio_of = beside(document, "Score ratio")
-    assert ratio_of == "2.00 | 100.00 / 50.00, over 1 common job; 1.25 without the variance penalty"
+    reason = "1 and 1 repeats ok (this run, base); both sides need 3"
+    assert beside(document, "Per GPU") == f"1.25x | over 1 common job; no interval: {reason}"
+    assert beside(document, "Whole machine") == "1.25x | 1 GPU against 1"
+    assert beside(document, "Stand apart") == "mine (not in the base)"
+    assert beside(document, "Base's score") == "50.00, with its penalties"
+    assert document.intro[1].text == (
+        f"Against base: per GPU 1.25x, whole machine 1.25x (1 GPU against 1). No verdict: {reason}."
+    )
 
 
 def test_verdicts_have_their_tones(tmp_path: Path) -> None:
@@ -264,23 +288,21 @@ def test_verdicts_have_their_tones(tmp_path: Path) -> None:
 
 def test_unlike_workloads_are_not_compared(tmp_path: Path) -> None:
     summary = summary_for(tmp_path, make_result(), make_result("x"), make_result("y"))
-    jobs = [msgspec.structs.replace(job, perf=10.0, perf_adj=10.0) for job in summary.jobs]
+    jobs = [slowed(job, 10.0) for job in summary.jobs]
     x_other, y_other = (msgspec.structs.replace(job, workload="other") for job in jobs[1:])
     document = document_of(summary, base=msgspec.structs.replace(summary, jobs=(jobs[0], x_other, y_other)))
     against = section(document, "Against base")
     assert [cell.text for cell in row(against, "x").values()] == [
-        "x", "100.00", "10.00", "n/a", "n/a", "other workload", "n/a",
+        "x", "100.00", "10.00", "n/a", "n/a", "other workload",
     ]  # fmt: skip
-    assert "Not the same workload, left out of both scores: x, y" in sentences(against)
-    assert beside(document, "Score ratio") == "10.00 | 100.00 / 10.00, over 1 common job; left out: x, y"
-    assert document.score
-    ratio_of = next(figure for figure in document.score.figures if figure.label == "Score ratio")
-    assert ratio_of.beside[0].spans[1] == Span("; left out: x, y", "warn")
+    assert "Not the same workload, not compared: x, y" in sentences(against)
+    assert not any("need 3: x" in line for line in sentences(against)), "the workload is the reason, not the repeats"
+    assert document.intro[1].text == "No ratio to base: another workload: x, y."
+    assert beside(document, "No ratio") == "another workload: x, y; --partial compares the other jobs"
+    assert beside(document, "Per GPU") == ""
     nothing = document_of(summary, base=msgspec.structs.replace(summary, jobs=(x_other, y_other)))
-    assert beside(nothing, "Against base") == (
-        "no ratio: no weighed job has the same workload and a throughput on both sides"
-    )
-    assert beside(nothing, "Score ratio") == ""
+    assert beside(nothing, "No ratio") == "another workload: x, y; no weighed job can be compared"
+    assert beside(nothing, "Per GPU") == ""
 
 
 def test_an_unknown_workload_of_the_base_is_named(tmp_path: Path) -> None:
@@ -291,7 +313,7 @@ def test_an_unknown_workload_of_the_base_is_named(tmp_path: Path) -> None:
     )
     unknown = "The workload of the base is not known, taken to be the same by profile and name: vae"
     assert unknown in sentences(section(document, "Against base"))
-    assert beside(document, "Score ratio").startswith("1.00 |")
+    assert beside(document, "Per GPU").startswith("1.00x |")
 
 
 # --- a run in progress ------------------------------------------------------------------------------------------------
@@ -314,8 +336,12 @@ def test_a_run_in_progress(tmp_path: Path) -> None:
     assert list(cells)[:5] == ["job", "n", "fail", "to run", "perf"]
     assert list(cells.values())[:8] == ["vae", "6", "1", "3", "100.00", "image/s", "0.0", "66.67"]
     progress = "In progress: 3 of 6 tasks still to run. Running now: vae.J1.1 on GPU 1; vae.J2.0 on GPU 0."
-    assert document.intro[1].text == progress
-    assert beside(document, "Score").split(" | ")[:2] == ["66.67", "INCOMPLETE"]
+    assert document.intro[0].text == (
+        "UNFINISHED, no score: in progress: 3 of 6 tasks still to run. 1 of 3 tasks not ok. "
+        "Not ok so far: vae on GPU 1 (1 of 1 task fails)."
+    )
+    assert document.intro[2].text == progress
+    assert beside(document, "Score") == "n/a | INCOMPLETE | no score"
     assert "in progress: 3 of 6 tasks still to run" in beside(document, "Incomplete")
     assert beside(document, "Failure rate") == "33.3 % | UNFINISHED | so far (3 of 6 ended): 1 not ok"
     (troubles,) = (part for part in section(document, "Not ok").parts if isinstance(part, Table))
@@ -343,9 +369,10 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
         RunDir(tmp_path / "run").note_attempt(Attempt(event="start", task=f"vae.J0.{gpu}", attempt=1, at=""))
     with held(tmp_path / "run"):
         document = loaded(tmp_path / "run")
-    assert document.intro[1].text.endswith("vae.J0.7 on GPU 7; and 2 more.")
+    assert document.intro[0].text == "UNFINISHED, no score: in progress: 12 of 12 tasks still to run."
+    assert document.intro[2].text.endswith("vae.J0.7 on GPU 7; and 2 more.")
     assert beside(document, "Failure rate") == "n/a | UNFINISHED | so far (0 of 12 ended): 0 not ok"
-    assert beside(document, "Score").endswith("no score: no weighed job has a throughput")
+    assert beside(document, "Score") == "n/a | INCOMPLETE | no score"
     assert [of.title for of in document.sections if of.title == "Not ok"] == []
     cells = texts(row(section(document, "Jobs"), "vae"))
     assert list(cells.values())[:8] == ["vae", "12", "0", "12", "n/a", "n/a", "n/a", "n/a"]
@@ -442,7 +469,7 @@ def test_columns_go_whole_and_names_never(tmp_path: Path) -> None:
     heads = {}
     for width in (40, 60, 80, 120):
         text = text_of(summary, base=summary, width=width)
-        top, _, below = text.partition("Against")
+        top, _, below = text.partition("\n\n")[2].partition("Against")
         assert max(len(line) for line in text.splitlines()) <= width
         heads[width] = line_of(top, "job ")
         for name in jobs:
@@ -467,7 +494,7 @@ def test_no_line_is_too_wide_and_no_name_is_cut(tmp_path: Path, width: int) -> N
     text = text_of(summary, base=summary, width=width)
     assert max(len(line) for line in text.splitlines()) <= width
     for name in jobs:
-        assert line_of(text.partition("Against")[0], name)[:4] == [name, "3", "0", "999,998.00"]
+        assert line_of(text.partition("\n\n")[2].partition("Against")[0], name)[:4] == [name, "3", "0", "999,998.00"]
 
 
 # --- as Markdown ------------------------------------------------------------------------------------------------------

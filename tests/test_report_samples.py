@@ -80,9 +80,11 @@ def test_a_rate_of_0_is_a_sample_and_has_no_log() -> None:
     assert job_mean(job) is None
 
 
-def test_a_job_without_tasks_has_the_rates_of_its_repeats() -> None:
+def test_a_job_without_rates_of_tasks_has_those_of_its_repeats() -> None:
     whole = made_job("a", [100, FAILED, 90], [50, FAILED, 45])
     assert repeat_rates(replace(whole, tasks=())) == {(0, 0): 75, (0, 2): 67.5}
+    without_rates = tuple(replace(task, perf=None) for task in whole.tasks)
+    assert repeat_rates(replace(whole, tasks=without_rates)) == {(0, 0): 75, (0, 2): 67.5}
 
 
 def test_each_session_is_filled_in_by_itself() -> None:

@@ -90,7 +90,7 @@ def test_no_form_of_the_report_shows_a_score(tmp_path: Path, call: Call) -> None
 
 def test_a_terminal_shows_it_under_its_own_title(tmp_path: Path) -> None:
     text = text_of(summary_for(tmp_path, result("a")))
-    assert "Works on this machine   1 of 1 job trains" in text
+    assert "Works on this machine  1 of 1 job trains" in text
 
 
 @pytest.mark.parametrize("job", profile.load("smoke").jobs, ids=lambda job: job.name)

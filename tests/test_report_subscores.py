@@ -35,8 +35,15 @@ def job(
     figures = {"n": len(rates), "fail": len(rates) - len(ok), "perf": perf, "perf_adj": perf or 0.0, "repeats": repeats}
     use = None if busy is None else Use(gpu_percent=busy, power_w=200.0)
     tasks = tuple(
-        TaskSummary(id=f"{name}.{i}", repeat=i, device="GPU 0", status="ok", gpus=(TaskGpu(index=0, uuid="a"),))
-        for i in range(len(rates))
+        TaskSummary(
+            id=f"{name}.{i}",
+            repeat=i,
+            device="GPU 0",
+            status="failed" if rate is None else "ok",
+            perf=rate,
+            gpus=(TaskGpu(index=0, uuid="a"),),
+        )
+        for i, rate in enumerate(rates)
     )
     own = {"settings": {"precision": precision}, "use": use, "tasks": tasks, **figures}
     return JobSummary(name=name, job=name, **{**own, **fields})
@@ -200,11 +207,12 @@ def ratios(here: Jobs, base: Jobs) -> dict[str, GroupRatio]:
 def test_a_ratio_has_welchs_interval_around_it() -> None:
     here, base = named(job("a", 110.0, 112.0, 108.0, busy=90)), named(job("a", 100.0, 100.5, 99.5))
     found = ratios(here, base)["GPU"]
-    assert found.value == pytest.approx(1.1)
+    # The geometric means over repeats, of which an arithmetic mean would be off the centre of the interval.
+    assert found.value == pytest.approx((110 * 112 * 108 / (100 * 100.5 * 99.5)) ** (1 / 3))
     assert found.low and found.high
-    assert found.low * found.high == pytest.approx(1.21)
+    assert found.low * found.high == pytest.approx(found.value**2)
     # Standard errors of the logs 0.01050 and 0.00289 give 2.30 degrees of freedom and t = 3.81.
-    assert math.log(found.high / 1.1) == pytest.approx(0.0415, rel=0.02)
+    assert math.log(found.high / found.value) == pytest.approx(0.0415, rel=0.02)
 
 
 def test_the_same_run_has_a_ratio_of_one() -> None:
@@ -229,9 +237,9 @@ def test_a_ratio_without_repeats_says_why_it_has_no_interval() -> None:
     two = ratios(here, named(job("a", 50.0, 51.0)))["GPU"]
     assert two.low is None
     assert two.reason == "the base has 2 repeats with a figure of each job; an interval needs 3"
-    none = ratios(here, named(replace(job("a", 50.0), repeats=())))["GPU"]
-    assert none.value == pytest.approx(2)
-    assert none.reason == "the base has no repeat with a figure of each job, so no interval"
+    none = ratios(here, named(replace(job("a", 50.0), repeats=(), tasks=())))["GPU"]
+    assert none.value == pytest.approx((100 * 101 * 99) ** (1 / 3) / 50)
+    assert none.reason == "the base keeps no figures per repeat, so no interval"
 
 
 # Which job moves the score.
@@ -335,7 +343,7 @@ def test_the_section_shows_each_kind_that_splits_the_jobs_with_the_ratio_and_wha
     of = subscores_section(found, influences(jobs, weights), {"h200": group_ratios(found, jobs, base, weights)})
     assert of
     host = texts(row(of, "limited by the host"))
-    assert (host["weight %"], host["sub-score"], host["ratio per GPU"], host["n"]) == ("50.0", "7,903.42", "0.80", "9")
+    assert (host["weight %"], host["sub-score"], host["ratio per GPU"], host["n"]) == ("50.0", "7,844.58", "0.79", "9")
     assert "95 % of ratio" not in host  # the base has two repeats
     assert row(of, "communication")["ratio per GPU"].text == "n/a"
     assert "vae: a kernel runs for 17 % of the time" in row(of, "limited by the host")["jobs"].note

@@ -133,7 +133,7 @@ def test_jobs_keep_the_plans_order(tmp_path: Path) -> None:
 
 
 def test_unsteady_windows_are_counted(tmp_path: Path) -> None:
-    job = job_of(tmp_path, make_result(rates=[60, 140] * 15), steady(100, gpu=1))
+    job = job_of(tmp_path, make_result(rates=[60] * 19 + [140] * 11), steady(100, gpu=1))
     assert job.unsteady == 1
     assert [task.steady for task in job.tasks] == [False, True]
     assert job.tasks[0].spread == pytest.approx(0.4)

@@ -114,7 +114,7 @@ def test_what_a_hypervisor_withheld(tmp_path: Path) -> None:
 
 def test_stolen_time_is_named_where_a_window_is_not_steady(tmp_path: Path) -> None:
     telemetry = make_telemetry(make_device(), tenant=stolen_from(0.25))
-    wild, calm = [50.0, 150.0] * 15, [100.0] * 30
+    wild, calm = [50.0] * 19 + [150.0] * 11, [100.0] * 30
     results = [make_result(rates=rates, repeat=n, telemetry=telemetry) for n, rates in enumerate((wild, calm))]
     first, second = job_of(tmp_path, *results).tasks
     assert first.unsteady[-1] == "a hypervisor withheld 25.0 % of its processors' time"
@@ -254,7 +254,17 @@ def test_an_older_summary_is_still_read(call: Call, tmp_path: Path) -> None:
         for name in ("use", "std_parts", "perf_unthrottled"):
             del job[name]
         for task in job["tasks"]:
-            for name in ("use", "gpus", "drift", "drift_half", "settled_s", "change", "unsteady", "spread_half"):
+            for name in (
+                "use",
+                "gpus",
+                "drift",
+                "drift_half",
+                "settled_s",
+                "change",
+                "error",
+                "unsteady",
+                "spread_half",
+            ):
                 del task[name]
     (tmp_path / "old.json").write_bytes(msgspec.json.encode(content))
     assert "Use of the GPUs" in call("report", tmp_path / "s.json", "--compare-gpus")[1]

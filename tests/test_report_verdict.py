@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 from conftest import keep_run, make_result, make_run, make_task
+from outputs import unwrapped
 from scipy import stats
 from scipy.stats import t as student
 
@@ -257,6 +259,12 @@ def test_a_score_is_a_family_of_its_own() -> None:
     found = judge(jobs, scores={"score": jobs["j0"]})
     assert (alone.word, found["score"].word, found["j0"].word) == ("FASTER", "FASTER", "AMBIGUOUS")
     assert judge(jobs)["j0"] == found["j0"]
+    # Its interval and its word rest on the same degrees of freedom: the jobs show that both sides are as noisy.
+    score = found["score"]
+    assert score.low is not None
+    assert score.df is not None
+    half = float(student.ppf(0.975, score.df)) * 0.012 * math.sqrt(2 / 5)
+    assert score.low == pytest.approx(math.exp(0.03 - half))
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------
@@ -481,7 +489,7 @@ def test_several_bases_each_have_a_section_in_order(runs: Path, capsys: pytest.C
     code, out, err = report(capsys, runs / "here", *(f"--compare={base}" for base in bases))
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 120
-    places = [out.index(f"Against {base} ") for base in bases]
+    places = [out.index(f"\nAgainst {base} ") for base in bases]
     assert places == sorted(places)
     few, base, same = (out[a:b] for a, b in zip(places, [*places[1:], out.index("\nScore ")], strict=True))
     assert few.count("other workload: params.batch_size 128 -> 64") == 0
@@ -490,23 +498,27 @@ def test_several_bases_each_have_a_section_in_order(runs: Path, capsys: pytest.C
     row = next(line for line in base.splitlines() if line.strip().startswith("convnet_fp16"))
     assert row.split()[3] == "0.90"
     assert "SLOWER" in row
-    assert "margin 2.0 %, family-wise error 5 % over 4 jobs (Holm), 4 against 4 repeats" in base
+    assert "margin 2.0 %, family-wise error at most 5 % over 4 jobs (Holm), 4 against 4 repeats" in base
     assert same.count("SAME (identical)") == 4
-    score = out[out.index("\nScore ") :]
-    assert f"no ratio against {bases[0]}" in score
-    assert f"against {bases[1]}" in score
-    assert f"1.00   against {bases[2]}" in score
+    score = unwrapped(out[out.index("\nScore ") :])
+    labels = [f"...{str(base)[-21:]}" for base in bases]
+    assert f"No ratio / {labels[0]} another workload: a, convnet_fp16, fast_style, translator; no weighed job" in score
+    assert re.search(rf"Per GPU / {re.escape(labels[1])} 0\.97x SLOWER over 4 common jobs; 95 %: 0\.9", score)
+    assert f"Per GPU / {labels[2]} 1.00x SAME (identical) over 4 common jobs Whole machine" in score
+    first = unwrapped(out[: out.index("\n\n")])
+    assert f"No ratio to {bases[0]}: another workload" in first
+    assert f"Against {bases[2]}: per GPU 1.00x, whole machine 1.00x (2 GPUs against 2). Both SAME" in first
 
 
 def test_too_few_repeats_and_unlike_jobs_that_are_compared(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = report(capsys, runs / "here", "--compare", runs / "few", "--compare-unlike")
-    flat = " ".join(out.split())
-    assert "The ratio alone, 4 and 2 repeats (this run, base); both sides need 3: a, convnet_fp16" in flat
+    flat = unwrapped(out)
+    assert "The ratio alone, 4 and 2 repeats ok (this run, base); both sides need 3: a, convnet_fp16" in flat
     assert "* Not the same workload, compared because of --compare-unlike: a (other workload: params.batch" in flat
-    assert "No verdict: both sides need figures of 3 repeats each." in flat
-    assert "; not the same workload: a, convnet_fp16, fast_style, translator" in flat
+    assert "whole machine 0.97x (2 GPUs against 2), over 4 common jobs, 4 of another workload. No verdict: 4" in flat
+    assert "over 4 common jobs, 4 of another workload; no interval: 4 and 2 repeats ok" in flat
     row = next(line for line in out.splitlines() if line.strip().startswith("convnet_fp16 ") and "*" in line)
-    assert row.split()[3:] == ["0.90*", "n/a", "n/a", "0.90"]
+    assert row.split()[3:] == ["0.90*", "n/a", "n/a"]
 
 
 def test_the_margin_decides(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -514,6 +526,7 @@ def test_the_margin_decides(runs: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "SLOWER" in report(capsys, *arguments, "--margin", "2")[1]
     wide = report(capsys, *arguments, "--margin", "20")[1]
     assert "SLOWER" not in wide
+    assert "Both SAME" in wide
     assert wide.count(" SAME ") >= 4
     for wrong in ("0", "nan", "-1", "101", "x"):
         code, _, err = report(capsys, *arguments, "--margin", wrong)

@@ -123,7 +123,9 @@ def test_no_items_is_a_perf_of_zero() -> None:
 
 
 @pytest.mark.parametrize(("low", "high", "spread", "steady"), [(95, 105, 0.05, True), (85, 115, 0.15, False)])
-def test_scatter_above_the_limit_is_not_steady(low: int, high: int, spread: float, steady: bool) -> None:
+def test_an_odd_number_of_slices_in_turns_has_one_more_of_one_kind(
+    low: int, high: int, spread: float, steady: bool
+) -> None:
     slices = spans(*range(21))
     swing = tuple(
         Slice(start_s=s.start_s, end_s=s.end_s, steps=1, items=(low, high)[i % 2]) for i, s in enumerate(slices)

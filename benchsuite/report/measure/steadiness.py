@@ -1,30 +1,35 @@
-"""The steadiness of slice rates: the last change of their level, drift and variation. Pure Python; light to import.
+"""The steadiness of slice rates: the last change of their level, drift, the window's error and the spread of the rates.
 
 Rates are relative to the work over the time of the slices concerned, so that they average to 1, and weighed by the
-slices' lengths.
+slices' lengths. Pure Python; light to import.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from benchsuite.measurement import Slice
+from benchsuite.report.measure.window_error import Estimate, relative_rate
 from benchsuite.report.show.format import percent
 
-# Slice rates whose coefficient of variation is above this are not steady.
+# A coefficient of variation of slice rates above this is noted. It does no harm where the window's error is small.
 STEADY_SPREAD = 0.10
-# Changes of level, and drifts per 10 s, up to this size are steady; two runs that differ by less are called the same.
+# Changes of level, drifts per 10 s, and errors of a window up to this size are steady: the margin of a comparison.
 SMALL_CHANGE = 0.02
 DRIFT_SPAN_S = 10.0
+# The error is estimated from slices outside the window too, without what starts in the first seconds.
+_WARM_UP_S = 2.0
+# A slice outside the window ends the slices that show the error if its rate is so many times farther from the window's
+# rate than that of any slice inside: what happened there did not reach the window.
+_FAR = 3.0
 _FEWEST = 5
 # The fewest slices of a level: an odd slice at the end is no change.
 _LEVEL_SLICES = 3
 _PENALTY = 4.0
-# Quantiles of the normal distribution. A drift is significant at 1 %, not 5 %, since a suite has hundreds of windows.
-_Z_95, _Z_99 = 1.959964, 2.575829
 
 
 @dataclass(frozen=True)
@@ -36,17 +41,16 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A figure and the half width of its 95 % interval, by Student's t on `df` degrees of freedom."""
+class Stall:
+    """A slice that stands out: the others are much more alike.
 
-    value: float
-    half: float
-    df: int
+    Attributes:
+        at_s: its start, in seconds since go.
+        lost_s: the time that its work would not have needed at the rate of the others.
+    """
 
-    @property
-    def significant(self) -> bool:
-        """Whether the value differs from 0, at 1 %."""
-        return abs(self.value) > self.half * student_t(self.df, _Z_99) / student_t(self.df)
+    at_s: float
+    lost_s: float
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class Steadiness:
         drift: of the window's rates, per 10 s.
         spread: time-weighted coefficient of variation of the window's rates; None for one slice or no items.
         inside: the level changed within the window.
+        rate: of the window, relative to itself; None for one slice or no items.
+        stall: the slice to which most of the error is due; None without such a slice.
     """
 
     settled_s: float | None = None
@@ -66,43 +72,68 @@ class Steadiness:
     drift: Estimate | None = None
     spread: Estimate | None = None
     inside: bool = False
+    rate: Estimate | None = None
+    stall: Stall | None = None
 
     @property
     def steady(self) -> bool:
-        """Whether the rates hold still; False also for a single slice, which cannot show it."""
-        return self.spread is not None and not (self.scattered or self.drifting or self.inside)
+        """Whether the window's rate is known to the margin and holds; False for a single slice, which shows neither."""
+        return self.rate is not None and not (self.uncertain or self.drifting or self.inside)
+
+    @property
+    def error(self) -> float | None:
+        """The half width of the 95 % interval of the window's rate, relative; None for one slice or no items."""
+        return self.rate.half if self.rate else None
 
     @property
     def scattered(self) -> bool:
+        """Whether the rates of slices spread widely. That alone is no flaw: quick turns average out."""
         return self.spread is not None and self.spread.value > STEADY_SPREAD
 
     @property
+    def uncertain(self) -> bool:
+        """Whether the window's error exceeds the margin."""
+        return self.rate is not None and self.rate.is_wider_than(SMALL_CHANGE)
+
+    @property
     def drifting(self) -> bool:
-        return self.drift is not None and self.drift.significant and abs(self.drift.value) > SMALL_CHANGE
+        return self.drift is not None and abs(self.drift.value) > SMALL_CHANGE and self.drift.significant
 
     @property
     def why_not(self) -> tuple[str, ...]:
-        """The reasons why the window is not steady, in words."""
+        """The reasons why the window is not steady, each with a remedy, in words."""
         return tuple(self._why_not())
 
     def _why_not(self) -> Iterator[str]:
         if self.inside and self.settled_s is not None and self.change is not None:
-            what = "rose" if self.change > 0 else "fell"
-            yield f"the rate {what} by {percent(abs(self.change))} at {self.settled_s:.1f} s, inside the window"
+            rose = self.change > 0
+            remedy = _LATER if rose else _QUIET
+            change = f"{'rose' if rose else 'fell'} by {percent(abs(self.change))} at {self.settled_s:.1f} s"
+            yield f"the rate {change}, inside the window: {remedy}"
         if self.drift and self.drifting:
-            yield f"drifts by {100 * self.drift.value:+.1f} ± {percent(self.drift.half)} per 10 s"
-        if self.spread is None:
-            yield "a single slice, or no items: nothing tells"
-        elif self.scattered:
-            yield f"slice rates spread by {percent(self.spread.value)}, over {percent(STEADY_SPREAD, 0)}"
+            rising = self.drift.value > 0
+            remedy = _LATER if rising else "raise min_time_s, and look for heat or a load beside it"
+            drift = f"{100 * self.drift.value:+.1f} ± {percent(self.drift.half)} per 10 s"
+            yield f"drifts by {drift}: {remedy}"
+        if self.error is None:
+            yield "a single slice, or no items: its error is unknown; raise min_time_s"
+        elif self.uncertain and not (self.inside or self.drifting):
+            yield f"its rate is known only to ± {percent(self.error)}: {self._remedy()}"
+
+    def _remedy(self) -> str:
+        """What makes the window's error smaller."""
+        if self.stall:
+            return f"{self.stall.lost_s:.1f} s were lost at {self.stall.at_s:.1f} s; {_QUIET}"
+        return "use more repeats or faster readers, and min_time_s of at least 15"
 
 
+_QUIET, _LATER = "repeat on a quiet machine", "raise warm_up_s or min_time_s"
 UNKNOWN = Steadiness()
 
 
 def least_steady(streams: Sequence[Steadiness]) -> Steadiness:
     """The least steady of several streams."""
-    return min(streams, key=lambda s: (s.steady, -(s.spread.value if s.spread else math.inf)))
+    return min(streams, key=lambda s: (s.steady, -s.rate.error if s.rate else -math.inf))
 
 
 def steadiness(measured: Sequence[Slice], inside: Sequence[Slice]) -> Steadiness:
@@ -110,7 +141,47 @@ def steadiness(measured: Sequence[Slice], inside: Sequence[Slice]) -> Steadiness
     change = last_change(measured)
     settled_s = change.at_s if change else 0.0 if len(measured) >= _FEWEST else None
     within = change is not None and bool(inside) and inside[0].start_s < change.at_s < inside[-1].end_s
-    return Steadiness(settled_s, change.by if change else None, drift(inside), spread(inside), within)
+    level = inside if within else _of_one_level(measured, inside, settled_s or 0.0)
+    return Steadiness(
+        settled_s,
+        change.by if change else None,
+        drift(inside),
+        spread(inside),
+        within,
+        relative_rate(level, len(inside)),
+        stall(inside),
+    )
+
+
+def _of_one_level(measured: Sequence[Slice], inside: Sequence[Slice], settled_s: float) -> list[Slice]:
+    """The window's slices and their neighbours on both sides, as far as they are of the same level and kind."""
+    seconds, items = math.fsum(s.elapsed_s for s in inside), sum(s.items for s in inside)
+    if not items:
+        return []
+    off = [abs(s.items / s.elapsed_s * seconds / items - 1) for s in measured]
+    first = next(i for i, s in enumerate(measured) if s.start_s >= inside[0].start_s)
+    behind = first + len(inside)
+    far = max(SMALL_CHANGE, _FAR * max(off[first:behind]))
+    earliest_s = max(_WARM_UP_S, settled_s)
+    while first and off[first - 1] <= far and measured[first - 1].start_s >= earliest_s:
+        first -= 1
+    while behind < len(measured) and off[behind] <= far:
+        behind += 1
+    return list(measured[first:behind])
+
+
+def stall(inside: Sequence[Slice]) -> Stall | None:
+    """The slice that lost 1 % of the window's time or more, and holds over half of the squares of all that was lost."""
+    if len(inside) < _FEWEST:
+        return None
+    rates = [s.items / s.elapsed_s for s in inside]
+    usual = statistics.median(rates)
+    seconds = math.fsum(s.elapsed_s for s in inside)
+    lost = [(s.elapsed_s - s.items / usual) / seconds if usual else 0.0 for s in inside]
+    worst = max(range(len(inside)), key=lost.__getitem__)
+    if lost[worst] < SMALL_CHANGE / 2 or 2 * lost[worst] ** 2 <= math.fsum(one * one for one in lost):
+        return None
+    return Stall(inside[worst].start_s, lost[worst] * seconds)
 
 
 def last_change(measured: Sequence[Slice]) -> Change | None:
@@ -181,8 +252,7 @@ def drift(inside: Sequence[Slice]) -> Estimate | None:
     rest = [y - 1 - slope * (x - middle) for x, y in zip(middles, rates, strict=True)]
     left = math.fsum(w * e * e for w, e in zip(weights, rest, strict=True))
     error = math.sqrt(left / (len(inside) - 2) / squares)
-    half = student_t(len(inside) - 2) * error * math.sqrt(_wandering(rest))
-    return Estimate(slope * DRIFT_SPAN_S, half * DRIFT_SPAN_S, len(inside) - 2)
+    return Estimate(slope * DRIFT_SPAN_S, error * math.sqrt(_wandering(rest)) * DRIFT_SPAN_S, len(inside) - 2)
 
 
 def _wandering(rest: Sequence[float]) -> float:
@@ -206,20 +276,4 @@ def spread(inside: Sequence[Slice]) -> Estimate | None:
     squares = (s.elapsed_s * (s.items / s.elapsed_s - perf) ** 2 for s in inside)
     c = math.sqrt(math.fsum(squares) / seconds) / perf
     df = len(inside) - 1
-    return Estimate(c, student_t(df) * c * math.sqrt((0.5 + c * c) / df), df)
-
-
-def student_t(df: int, z: float = _Z_95) -> float:
-    """The quantile of Student's t at the level of the normal distribution's `z`, by default 97.5 %.
-
-    To 1 % from 3 degrees of freedom on (Abramowitz and Stegun, 26.7.5); below, 97.5 % alone.
-    """
-    if df < 3:
-        return (math.inf, 12.7062, 4.3027)[df]
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + math.fsum(term / df**power for power, term in enumerate(terms, 1))
+    return Estimate(c, c * math.sqrt((0.5 + c * c) / df), df)

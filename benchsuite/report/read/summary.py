@@ -113,8 +113,14 @@ class TaskSummary(Record, frozen=True, kw_only=True):
         float | None, Meta(description="seconds since go at which the rate settled; 0: from the first slice")
     ] = None
     change: Annotated[float | None, Meta(description="relative change of the rate at `settled_s`")] = None
-    steady: bool | None = None
-    unsteady: Annotated[tuple[str, ...], Meta(description="what makes the window not steady")] = ()
+    error: Annotated[
+        float | None,
+        Meta(description="half width of the 95 % interval of perf, relative, from the window's slices alone"),
+    ] = None
+    steady: Annotated[
+        bool | None, Meta(description="whether the window's rate is known to 2 %, on one level and without a drift")
+    ] = None
+    unsteady: Annotated[tuple[str, ...], Meta(description="what makes the window not steady, each with a remedy")] = ()
     perf_unthrottled: Annotated[
         float | None,
         Meta(description="perf over the window's slices without thermal or hardware slow-down; null: none was slowed"),

@@ -52,7 +52,7 @@ def document(report: Report) -> Document:
     """All that a report shows; sections without content are left out."""
     summary = report.summary
     about = [headline(summary), *([progress(summary)] if summary.in_progress else [])]
-    verdict = smoke_lead(summary) or (lead(report.score, report.comparisons) if summary.jobs else ())
+    verdict = smoke_lead(summary) or (lead(summary, report.score, report.comparisons) if summary.jobs else ())
     return Document(
         title=f"Results of {report.title}",
         intro=(*verdict, *(sentence(line, "quiet") for line in about)),

@@ -12,7 +12,7 @@ from benchsuite.report.show.format import few
 from benchsuite.report.stats.failures import never_ok
 from benchsuite.report.stats.ratios import JobRatio
 from benchsuite.report.stats.samples import LogMean, stalls
-from benchsuite.report.stats.score import Score, machine_factor, score, speed
+from benchsuite.report.stats.score import Score, geometric_mean, machine_factor, score, speed
 from benchsuite.report.stats.verdict import Verdict
 from benchsuite.report.stats.weights import Weighing, was_left_out, weigh
 from benchsuite.report.stats.welch import Side
@@ -125,16 +125,26 @@ def base_score(base: Summary, weighing: Weighing) -> Score:
 def sides(
     here: Mapping[str, JobSummary], there: Mapping[str, JobSummary], suite: Suite, weights: Mapping[str, float]
 ) -> dict[str, tuple[Side, Side]]:
-    """The speeds of both sides over the covered jobs, per GPU and of the machines, for `verdict.judge`."""
+    """The speeds of both sides over the covered jobs, per GPU and of the machines, for `verdict.judge`.
+
+    Where a side keeps no figures per repeat, both speeds are of perf, as the ratios of single jobs then are.
+    """
     own, base = ({name: jobs[name] for name in suite.covered} for jobs in (here, there))
-    speeds = speed(own, weights), speed(base, weights)
-    if speeds[0] is None or speeds[1] is None:
+    mine, theirs = speed(own, weights), speed(base, weights)
+    if mine is None or theirs is None:
         return {}
-    found: dict[str, tuple[Side, Side]] = {PER_GPU: (speeds[0], speeds[1])}
+    if not (mine.n and theirs.n):
+        mine, theirs = _of_perf(mine, own, weights), _of_perf(theirs, base, weights)
+    found: dict[str, tuple[Side, Side]] = {PER_GPU: (mine, theirs)}
     factors = [machine_factor((weights[name], job) for name, job in jobs.items()) for jobs in (own, base)]
     if factors[0] and factors[1]:
-        found[MACHINE] = (speeds[0].scaled(factors[0]), speeds[1].scaled(factors[1]))
+        found[MACHINE] = (mine.scaled(factors[0]), theirs.scaled(factors[1]))
     return found
+
+
+def _of_perf(found: LogMean, jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> LogMean:
+    mean = geometric_mean({name: job.perf or 0.0 for name, job in jobs.items()}, weights)
+    return dataclasses.replace(found, mean=math.log(mean)) if mean else found
 
 
 def overall(

@@ -164,6 +164,7 @@ def _steadiness(window: Window, use: Use | None) -> dict[str, Any]:
         "drift_half": found.drift.half if found.drift else None,
         "settled_s": found.settled_s,
         "change": finite(found.change),
+        "error": finite(found.error),
         "steady": found.steady,
         "unsteady": (*found.why_not, *cause) if found.why_not else (),
     }

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from benchsuite.report.show.document import Cell, Fact, Figure, fact, sentence
+from benchsuite.report.show.document import Cell, Fact, Figure, Tone, fact, sentence
 from benchsuite.report.show.format import NONE, bounds, count, few, number, one_line, percent, ratio
+from benchsuite.report.show.sections.failures import differs, failure_words, never_words
 from benchsuite.report.stats.compare import Comparison
-from benchsuite.report.stats.failures import FailureTest
-from benchsuite.report.stats.overall import Overall, Ratio
-from benchsuite.report.stats.verdict import FAMILY_ERROR, Verdict
+from benchsuite.report.stats.overall import NOT_COMPARABLE, Overall, Ratio
+from benchsuite.report.stats.verdict import Verdict
 
-_NAMED = 8
+VERDICT_TONES: dict[str, Tone] = {
+    "SAME": "",
+    "FASTER": "good",
+    "SLOWER": "bad",
+    "AMBIGUOUS": "warn",
+    "FAILS": "bad",
+    "BASE FAILS": "bad",
+}
+_HERE, _BASE = "this run: ", "the base: "
+_NAMED, _BRIEF = 8, 4
+# The longest name of a base in a label: labels are never folded.
+_LABEL = 24
 
 
 def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
@@ -22,20 +33,25 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
         named: give the base's name, for there are several bases.
     """
     found = comparison.overall
-    which = f" / {one_line(comparison.name)}" if named else ""
+    which = f" / {_short(comparison.name)}" if named else ""
     if found.per_gpu:
-        yield _figure(f"Per GPU{which}", found.per_gpu, comparison, f"over {covered(found)}")
+        about = f"over {covered(comparison)}{interval_words(found.per_gpu.verdict, comparison.margin)}"
+        yield _figure(f"Per GPU{which}", found.per_gpu, about)
         machines = f"{count(found.gpus[0], 'GPU')} against {found.gpus[1]}"
         if found.machine:
-            yield _figure(f"Whole machine{which}", found.machine, comparison, machines)
+            verdict = found.machine.verdict
+            failures = ", tasks that fail count like ok ones" if _some_fail(comparison) else ""
+            # Without an interval the reason is that of the ratio per GPU.
+            interval = interval_words(verdict, comparison.margin) if verdict.df is not None else ""
+            yield _figure(f"Whole machine{which}", found.machine, f"{machines}{failures}{interval}")
         else:
             yield fact(
                 f"Whole machine{which}", f"no ratio ({machines}): {one_line(found.machine_withheld, 400)}", "warn"
             )
     if found.withheld:
         label = "Only a part" if found.per_gpu else "No ratio"
-        remedy = "" if found.partial or not found.suite else "; --partial gives that of the other jobs"
-        yield fact(f"{label}{which}", f"{'; '.join(found.withheld)}{remedy}", "warn")
+        remedy = "" if found.partial or NOT_COMPARABLE in found.withheld else "; --partial compares the other jobs"
+        yield fact(f"{label}{which}", f"{withheld_words(found)}{remedy}", "warn")
     if found.apart:
         yield fact(f"Stand apart{which}", apart_words(found))
     if comparison.base_score.value:
@@ -46,11 +62,41 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
         yield fact(f"Failures{which}", words, "warn" if differs(comparison.failures) else "")
 
 
-def covered(found: Overall) -> str:
-    """The number of jobs that the ratios cover, and of how many."""
+def _short(name: str) -> str:
+    """The name of a base, or the end of a long path."""
+    name = one_line(name)
+    return name if len(name) <= _LABEL else f"...{name[3 - _LABEL :]}"
+
+
+def _some_fail(comparison: Comparison) -> bool:
+    """Whether tasks of the jobs that the ratios cover fail on either side."""
+    tests = (job.failures for job in comparison.jobs if job.name in comparison.overall.jobs)
+    return any(test and test.fail + test.base_fail for test in tests)
+
+
+def withheld_words(found: Overall, brief: bool = False) -> str:
+    """Why there is no ratio over the whole suite, with each side named once.
+
+    Args:
+        brief: do not repeat the reasons of this run, and give the first few of the base.
+    """
+    here = [reason.removeprefix(_HERE) for reason in found.withheld if reason.startswith(_HERE)]
+    base = [reason.removeprefix(_BASE) for reason in found.withheld if reason.startswith(_BASE)]
+    other = [reason for reason in found.withheld if not reason.startswith((_HERE, _BASE))]
+    own = "this run is incomplete" if found.partial else "this run has no score"
+    parts = [own if brief else f"{_HERE}{', '.join(here)}"] if here else []
+    parts += [f"{_BASE}{', '.join(few(base, _BRIEF) if brief else base)}"] if base else []
+    return "; ".join([*parts, *other])
+
+
+def covered(comparison: Comparison) -> str:
+    """The number of jobs that the ratios cover, of how many, and how many of them train something else."""
+    found = comparison.overall
+    unlike = sum(job.forced and job.name in found.jobs for job in comparison.jobs)
+    other = f", {unlike} of another workload" if unlike else ""
     if len(found.jobs) == found.suite:
-        return count(found.suite, "common job")
-    return f"{len(found.jobs)} of {count(found.suite, 'common job')} only"
+        return f"{count(found.suite, 'common job')}{other}"
+    return f"{len(found.jobs)} of {count(found.suite, 'common job')} only{other}"
 
 
 def apart_words(found: Overall) -> str:
@@ -61,43 +107,22 @@ def apart_words(found: Overall) -> str:
     return "; ".join(f"{', '.join(few(names, _NAMED))} ({one_line(why)})" for why, names in by_reason.items())
 
 
-def differs(test: FailureTest) -> bool:
-    """Whether the failures of both sides differ by the exact test."""
-    return test.p <= FAMILY_ERROR
-
-
-def failure_words(test: FailureTest) -> str:
-    """The failures of both sides with the exact test; empty without a failure."""
-    if not test.fail + test.base_fail:
-        return ""
-    p = f"p {test.p:.2g}" if test.p >= 1e-4 else "p < 0.0001"
-    more = (
-        "this run fails more often"
-        if test.fail * test.base_n > test.base_fail * test.n
-        else "the base fails more often"
-    )
-    result = more if differs(test) else "no proof of a difference"
-    return (
-        f"{test.fail} of {test.n} tasks here, {test.base_fail} of {test.base_n} in the base: {result} (exact test, {p})"
-    )
-
-
 def _failed(comparison: Comparison) -> str:
     score = comparison.base_score
-    never = f"; {len(score.never)} jobs never succeed on a GPU or machine" if score.never else ""
-    return f"{score.fail:,} of {count(score.n, 'task')} of the base are not ok{never}"
+    never = "; ".join(few(never_words(score.never, comparison.base), _NAMED))
+    return f"{score.fail:,} of its {count(score.n, 'task')} not ok{f'; never ok: {never}' if never else ''}"
 
 
-def _figure(label: str, found: Ratio, comparison: Comparison, about: str) -> Figure:
-    beside = [sentence(found.verdict.words, strong=True)] if found.verdict.word else []
-    beside.append(sentence(f"{about}; {interval_words(found.verdict, comparison.margin)}"))
-    return Figure(label, Cell(f"{ratio(found.value)}x", found.value), tuple(beside))
+def _figure(label: str, found: Ratio, about: str) -> Figure:
+    verdict = found.verdict
+    word = [sentence(verdict.words, VERDICT_TONES[verdict.word], strong=True)] if verdict.word else []
+    return Figure(label, Cell(f"{ratio(found.value)}x", found.value), (*word, sentence(about)))
 
 
 def interval_words(verdict: Verdict, margin: float) -> str:
-    """The interval of a ratio, or why it has none."""
+    """The interval of a ratio after what it is over, or why it has none; empty for identical content."""
     if verdict.identical:
-        return "identical content"
+        return ""
     if verdict.reason:
-        return f"no interval: {verdict.reason}"
-    return f"95 %: {bounds(verdict.low, verdict.high) or NONE}, margin {percent(margin)}"
+        return f"; no interval: {verdict.reason}"
+    return f"; 95 %: {bounds(verdict.low, verdict.high) or NONE}, margin {percent(margin)}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from benchsuite.report.show.document import Cell, Column, Part, Section, Tone, sentence, table
+from benchsuite.report.show.document import Cell, Column, Part, Section, sentence, table
 from benchsuite.report.show.format import NONE, bounds, count, few, number, one_line, percent, ratio
+from benchsuite.report.show.sections.against import VERDICT_TONES
 from benchsuite.report.show.sections.origin import provenance
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.differences import Difference
@@ -16,7 +17,6 @@ from benchsuite.report.stats.verdict import FAMILY_ERROR, MOST_REPEATS
 
 # The number of differences listed, and of jobs named at each.
 _LISTED, _NAMED = 40, 6
-_TONES: dict[str, Tone] = {"FASTER": "good", "SLOWER": "bad", "AMBIGUOUS": "warn", "FAILS": "bad", "BASE FAILS": "bad"}
 
 _COLUMNS: tuple[Column[JobRatio], ...] = (
     Column("job", lambda job: job.name),
@@ -57,7 +57,7 @@ def _verdict(job: JobRatio) -> Cell:
     text = _other_workload(job) if job.refused else job.verdict.words or NONE
     if job.verdict.df is not None and any(job.unsteady):
         text += ", on unsteady windows"
-    return Cell("excluded" if job.excluded else text, job.verdict.word, _TONES.get(job.verdict.word or "", ""))
+    return Cell("excluded" if job.excluded else text, job.verdict.word, VERDICT_TONES.get(job.verdict.word or "", ""))
 
 
 def _failed(job: JobRatio) -> Cell:
@@ -141,11 +141,11 @@ def _remarks(comparison: Comparison) -> Iterable[tuple[str, Sequence[str]]]:
     ]
     remarks = (
         *_without_verdict(comparison),
-        ("Fails more or less often than the base (exact test, family-wise error 5 %)", _failing(comparison)),
+        ("Fails more often (exact test, family-wise error 5 %)", _failing(comparison)),
         ("The verdict rests on windows that are not steady", unsteady),
         ("This run's rates, turned into what was trained", here),
         ("The base's rates, turned into what was trained", there),
-        ("Not the same workload, left out of the ratio over the suite", comparison.different),
+        ("Not the same workload, not compared", comparison.different),
         ("* Not the same workload, compared because of --compare-unlike", forced),
         *_unknown(comparison),
         ("Only in this run", comparison.only_here),
@@ -169,10 +169,10 @@ def _without_verdict(comparison: Comparison) -> Iterator[tuple[str, Sequence[str
 
 
 def _failing(comparison: Comparison) -> list[str]:
-    """The jobs whose failures differ from the base's."""
+    """The jobs whose failures differ from the base's, with the side that fails more often."""
     tests = [(job.name, job.failures) for job in comparison.jobs if job.failures]
     return [
-        f"{name} ({test.fail} of {test.n} tasks here, {test.base_fail} of {test.base_n} in the base)"
+        f"{name} ({'here' if test.fail * test.base_n > test.base_fail * test.n else 'in the base'})"
         for name, test in tests
         if test.adjusted <= FAMILY_ERROR
     ]

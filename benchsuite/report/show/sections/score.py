@@ -11,9 +11,9 @@ from benchsuite.report.show.document import Cell, Fact, Figure, ScoreBlock, Sent
 from benchsuite.report.show.format import count, few, number, one_line, percent
 from benchsuite.report.show.sections.against import against
 from benchsuite.report.show.sections.basis import basis
+from benchsuite.report.show.sections.failures import never_label, never_words
 from benchsuite.report.show.sections.power import power_figure
 from benchsuite.report.stats.compare import Comparison
-from benchsuite.report.stats.failures import Never
 from benchsuite.report.stats.power import ScorePerWatt
 from benchsuite.report.stats.score import FAILURE_LIMIT, Score
 
@@ -46,10 +46,7 @@ def _own(summary: Summary, score: Score) -> Iterator[Figure]:
     if score.speed is not None:
         yield Figure("Speed", Cell(number(score.speed), score.speed), (sentence(_speed(summary, score)),))
     if score.value and (summary.gpus_used or any(repeat.tasks > 1 for job in summary.jobs for repeat in job.repeats)):
-        on = count(summary.gpus_used, "GPU") if summary.gpus_used else "no GPU"
-        plain = f"; without penalties {number(score.machine_speed)}" if score.machine_speed else ""
-        added = sentence(f"throughputs of all tasks of a wave added up ({on}){plain}")
-        yield Figure("Machine score", Cell(number(score.machine), score.machine), (added,))
+        yield Figure("Machine score", Cell(number(score.machine), score.machine), (sentence(_machine(summary, score)),))
     verdict = sentence(score.verdict, _TONES[score.verdict], strong=True)
     rate = Cell(percent(score.failure_rate), score.failure_rate)
     yield Figure("Failure rate", rate, (verdict, sentence(_failures(score))))
@@ -61,15 +58,28 @@ def _beside_score(score: Score) -> Iterator[Sentence]:
     if score.reason:
         yield sentence("no score", "warn")
     elif score.partial:
-        yield sentence(f"over {score.scored} of {count(score.weighed, 'job')} only", "warn")
+        yield sentence(_only(score), "warn")
     else:
         penalties = "variance and failures" if score.penalized else "failures"
         yield sentence(f"with its penalties for {penalties}")
 
 
+def _only(score: Score) -> str:
+    return f"over {score.scored} of {count(score.weighed, 'job')} only"
+
+
+def _machine(summary: Summary, score: Score) -> str:
+    if score.machine is None:
+        return "no figures per repeat are kept"
+    on = count(summary.gpus_used, "GPU") if summary.gpus_used else "no GPU"
+    part = f", {_only(score)}" if score.partial else ""
+    plain = f"; without penalties {number(score.machine_speed)}" if score.machine_speed else ""
+    return f"throughputs of all tasks of a wave added up ({on}){part}{plain}"
+
+
 def _speed(summary: Summary, score: Score) -> str:
     """What the speed is, with its interval or why it has none."""
-    what = "without penalties, ok tasks only"
+    what = f"without penalties, ok tasks only{f', {_only(score)}' if score.partial else ''}"
     if score.interval is None:
         return f"{what}; no interval: {_no_interval(summary, score)}"
     low, high = number(score.interval.low), number(score.interval.high)
@@ -86,7 +96,10 @@ def _no_interval(summary: Summary, score: Score) -> str:
 def _failures(score: Score) -> str:
     if score.in_progress:
         return f"so far ({score.ended:,} of {score.n:,} ended): {score.fail:,} not ok"
-    return f"{score.fail:,} of {count(score.n, 'task')} not ok; up to {percent(FAILURE_LIMIT, 0)} passes"
+    # Below the limit, a place where a job never succeeds is why the run does not pass.
+    below = score.failure_rate is not None and score.failure_rate <= FAILURE_LIMIT
+    unless = ", if every job succeeds on every GPU" if score.never and below else ""
+    return f"{score.fail:,} of {count(score.n, 'task')} not ok; up to {percent(FAILURE_LIMIT, 0)} passes{unless}"
 
 
 def _reservations(summary: Summary, score: Score) -> Iterator[Fact]:
@@ -95,12 +108,12 @@ def _reservations(summary: Summary, score: Score) -> Iterator[Fact]:
         # Rounded down: a part is never "100 %".
         part = "" if score.coverage is None else f"{math.floor(100 * score.coverage + 1e-9)} %"
         covered = f"; {part} of the weight has figures" if part else ""
-        remedy = "" if score.partial or not score.coverage else "; --partial scores this part"
+        remedy = "" if score.partial or not score.coverage else "; --partial scores the other jobs"
         yield fact("Incomplete", "; ".join(score.incomplete) + covered + remedy, "warn")
     elif score.reason:
         yield fact("No score", score.reason, "warn")
     if score.never:
-        yield fact("Never ok", "; ".join(few(map(never_words, score.never), _NAMED)), "bad")
+        yield fact(never_label(score), "; ".join(few(never_words(score.never, summary), _NAMED)), "bad")
     if score.value and score.provisional and any(job.repeats for job in summary.jobs):
         remedy = f"an interval needs {MIN_REPEATS}: measure with jobs --repeat {MIN_REPEATS}"
         found = count(score.repeats, "repeat") if score.repeats else "no repeat"
@@ -110,16 +123,17 @@ def _reservations(summary: Summary, score: Score) -> Iterator[Fact]:
         yield fact("Penalty", f"{basis}: compare scores only between runs of equal numbers, else speeds", "quiet")
 
 
-def never_words(never: Never) -> str:
-    """ "vae on GPU 3 on node1: fails in 3 of 3 tasks"."""
-    return f"{one_line(never.job)} on {one_line(never.place)}: fails in {never.n} of {count(never.n, 'task')}"
-
-
 def _unlike(summary: Summary) -> Iterator[Fact]:
     jobs = [(job.name, "; ".join(one_line(change, 80) for change in job.unlike)) for job in summary.jobs if job.unlike]
     if jobs:
         unlike = ", ".join(f"{name} ({changes})" for name, changes in jobs)
         yield fact("Unlike tasks", f"{unlike}: a mean over different work; report them apart", "warn")
+
+
+def _no_machine(score: Score) -> str:
+    if score.reason or score.partial:
+        return "no machine score over all jobs"
+    return "a job never succeeds on a GPU" if score.never else "no figures per repeat are kept"
 
 
 def _priced(score: Score, price: float | None) -> Iterator[Figure]:
@@ -128,6 +142,5 @@ def _priced(score: Score, price: float | None) -> Iterator[Figure]:
         return
     value = None if score.partial or score.never else score.machine
     cost = price / value if value else None
-    missing = "none: a job never succeeds on a GPU" if score.never else "none: no machine score over all jobs"
-    beside = f"{number(price)} / {number(value)} (less is better)" if value else missing
+    beside = f"{number(price)} / {number(value)} (less is better)" if value else f"none: {_no_machine(score)}"
     yield Figure("Price / machine score", Cell(number(cost), cost), (sentence(beside),))

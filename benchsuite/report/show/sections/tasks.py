@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from benchsuite.report.measure.steadiness import STEADY_SPREAD
 from benchsuite.report.read.load import OPEN
 from benchsuite.report.read.summary import RerunSummary, Summary, TaskSummary
 from benchsuite.report.show.document import Cell, Column, Section, fact, sentence, table
-from benchsuite.report.show.format import NONE, few, number, one_line, percent, ratio
+from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, ratio
 
 # The number of tasks named that failed in the same way.
 _NAMED = 8
@@ -22,7 +23,8 @@ _FAILURE_COLUMNS: tuple[Column[_Alike], ...] = (
 _UNSTEADY_COLUMNS: tuple[Column[TaskSummary], ...] = (
     Column("task", lambda task: task.id),
     Column("device", lambda task: task.device, rank=1),
-    Column("spread", lambda task: _percent(task.spread, task.spread_half), right=True),
+    Column("error", lambda task: Cell(f"± {percent(task.error)}", task.error), right=True, optional=True),
+    Column("spread", lambda task: _percent(task.spread, task.spread_half), right=True, rank=5),
     Column("drift per 10 s", lambda task: _percent(task.drift, task.drift_half, "+"), right=True, rank=4),
     Column("slices", lambda task: task.slices, right=True, rank=3),
     Column("seconds", lambda task: Cell(f"{task.seconds:.1f}", task.seconds), right=True, rank=2),
@@ -48,12 +50,26 @@ def failures_section(summary: Summary, logs: str | None) -> Section | None:
 
 
 def unsteady_section(summary: Summary) -> Section | None:
-    """A row for each ok task whose window is not steady; None without such a task."""
-    tasks = [task for job in summary.jobs for task in job.tasks if task.status == "ok" and task.steady is False]
-    title = "Unsteady (the rate does not hold within the window)"
+    """A row for each ok task whose window is not steady, and a note on slices that spread; None without both."""
+    ok = [(job, task) for job in summary.jobs for task in job.tasks if task.status == "ok"]
+    tasks = [task for _, task in ok if task.steady is False]
+    spreads: dict[str, list[float]] = defaultdict(list)
+    for job, task in ok:
+        if task.steady and (task.spread or 0.0) > STEADY_SPREAD:
+            spreads[job.name].append(task.spread or 0.0)
     session: Column[TaskSummary] = Column("session", lambda task: task.session + 1, right=True)
     columns = (session, *_UNSTEADY_COLUMNS) if summary.sessions else _UNSTEADY_COLUMNS
-    return Section(title, (table(columns, tasks),)) if tasks else None
+    flagged = (table(columns, tasks),) if tasks else ()
+    notes = (sentence(_spread_note(spreads)),) if spreads else ()
+    title = "Unsteady (the rate is not known to 2 %, or does not hold within the window)" if tasks else "Note on slices"
+    return Section(title, (*flagged, *notes)) if tasks or spreads else None
+
+
+def _spread_note(spreads: dict[str, list[float]]) -> str:
+    """The jobs whose slices spread although their windows are steady: no flaw."""
+    names = (f"{job} ({count(len(of), 'task')}, up to {percent(max(of))})" for job, of in spreads.items())
+    what = f"Slice rates spread by more than {percent(STEADY_SPREAD, 0)}, but average out to 2 % or less"
+    return f"{what}, in {', '.join(few(names, _NAMED))}."
 
 
 def reruns_section(summary: Summary) -> Section | None:
