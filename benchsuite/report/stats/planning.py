@@ -39,7 +39,8 @@ class Power:
 def power(pairs: Mapping[str, tuple[Side, Side]], difference: float = DIFFERENCE) -> Power | None:
     """The power of `judge` over these jobs, for a job of median noise; None if no job is tested.
 
-    By the noncentral t distribution, at the family's first level.
+    By the noncentral t distribution, at the family's first level. Its degrees of freedom are those at the suite's ratio
+    of variances; the critical value has the fewer ones of the test.
     """
     sides = [Sides.of(*both) for both in pairs.values() if tested(*both)]
     if not sides:
@@ -52,9 +53,9 @@ def power(pairs: Mapping[str, tuple[Side, Side]], difference: float = DIFFERENCE
 
     def found(n: tuple[int, int]) -> float:
         counts = (np.array([float(n[0])]), np.array([float(n[1])]))
-        df = float(noise.df(counts, (counts[0] - 1, counts[1] - 1))[0])
+        of_test, df = (float(of.df(counts, (counts[0] - 1, counts[1] - 1))[0]) for of in (noise, noise.without_doubt))
         error = math.sqrt(variance[0] / n[0] + variance[1] / n[1])
-        missed = float(nctdtr(df, effect / error, stdtrit(df, level))) if error else 0.0
+        missed = float(nctdtr(df, effect / error, stdtrit(of_test, level))) if error else 0.0
         # scipy gives NaN in place of some probabilities that are 0 to its precision.
         return 1.0 if math.isnan(missed) else 1 - missed
 

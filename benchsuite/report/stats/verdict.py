@@ -5,7 +5,8 @@ its own variance. Only the degrees of freedom rest on more than one job (`welch.
 the ratio of both sides' variances, which 3 repeats leave uncertain by a factor of 6. A plug-in value makes the test too
 bold far out in the tail, where Holm's adjustment over 18 jobs needs it: 13 % false alarms at 3 against 10 repeats. The
 ratio is therefore estimated from all jobs of the suite, and within its uncertainty the value with the fewest degrees of
-freedom counts. `scripts/bench/statistics.py` shows the error rates.
+freedom counts. A score is tested in the same way, by its own ratio. Intervals have the degrees of freedom of their own
+job or score. `scripts/bench/statistics.py` shows the error rates.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from scipy.special import stdtrit
 
 from benchsuite.report.measure.intervals import CONFIDENCE, MIN_REPEATS
 from benchsuite.report.stats.samples import LogMean
-from benchsuite.report.stats.welch import Floats, Noise, Side, Sides, satterthwaite, tail, tested
+from benchsuite.report.stats.welch import Floats, Noise, Side, Sides, own_df, tail, tested
 
 Word = Literal["SAME", "FASTER", "SLOWER", "AMBIGUOUS", "FAILS", "BASE FAILS"]
 MARGIN = 0.02
@@ -89,7 +90,7 @@ def judge(
     decided = dict(zip(jobs, _family(list(jobs.values()), noise, math.log1p(margin)), strict=True))
     for name in scores:
         if name in sides:
-            decided[name] = _family([sides[name]], noise.of_score, math.log1p(margin), own_df=False)[0]
+            decided[name] = _family([sides[name]], Noise.of_score(sides[name]), math.log1p(margin))[0]
     return {name: verdict or decided[name] for name, verdict in found.items()}
 
 
@@ -118,12 +119,8 @@ def _count(side: Side) -> int:
     return side.n if isinstance(side, LogMean) else 0
 
 
-def _family(sides: Sequence[Sides], noise: Noise, m: float, own_df: bool = True) -> list[Verdict]:
-    """Verdicts on jobs with enough repeats, with Holm's adjustment over all of them.
-
-    Args:
-        own_df: an interval has the degrees of freedom of its own job; else those of the test.
-    """
+def _family(sides: Sequence[Sides], noise: Noise, m: float) -> list[Verdict]:
+    """Verdicts on jobs with enough repeats, with Holm's adjustment over all of them."""
     if not sides:
         return []
     difference = np.array([of.difference for of in sides])
@@ -132,8 +129,7 @@ def _family(sides: Sequence[Sides], noise: Noise, m: float, own_df: bool = True)
     error, of_test = np.sqrt(parts[0] + parts[1]), noise.df(n, df)
     differs = holm(2 * tail(np.abs(difference), error, of_test))
     same = holm(np.minimum(1, 2 * tail(m - np.abs(difference), error, of_test)))
-    of_interval = satterthwaite(*parts, *df) if own_df else of_test
-    half = stdtrit(of_interval, (1 + CONFIDENCE) / 2) * error
+    half = stdtrit(own_df(*parts, *df), (1 + CONFIDENCE) / 2) * error
     decides = _decides(np.abs(difference), n, variance, noise, m)
     verdicts = []
     for i, d in enumerate(difference.tolist()):

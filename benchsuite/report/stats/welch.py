@@ -15,9 +15,9 @@ from benchsuite.report.stats.samples import LogMean
 Floats = NDArray[np.float64]
 # One side of a comparison: its mean, or the reason why it cannot be tested.
 Side = LogMean | str
-# Parts of the standard error of the log of both sides' ratio of variances by which it is taken to be off. For single
-# jobs the part is 1; a score, which averages over jobs, needs half of it.
-_DOUBT, _SCORE_DOUBT = 1.0, 0.5
+# Standard errors of the log of both sides' ratio of variances by which a test takes it to be off. The ratio of a score
+# is its own. It is less sure than that of a suite, but the level of a score's test is not far out in the tail.
+_DOUBT, _SCORE_DOUBT = 1.0, 0.7
 
 
 def tested(here: Side, base: Side) -> bool:
@@ -43,30 +43,35 @@ class Sides:
 
 @dataclass(frozen=True)
 class Noise:
-    """The log of the ratio of both sides' variances over a suite, and the width within which it is taken to lie."""
+    """The log of the ratio of both sides' variances, and the width within which it is taken to lie."""
 
     log: float
     width: float
 
     @classmethod
-    def of(cls, sides: Sequence[Sides]) -> Noise:
+    def of(cls, sides: Sequence[Sides], doubt: float = _DOUBT) -> Noise:
         """The mean over jobs; its width adds the jobs' own differences in the ratio to the mean's standard error.
 
-        A log of a sample variance with f degrees of freedom has the bias digamma(f/2) - ln(f/2) and the variance
-        trigamma(f/2).
+        Args:
+            doubt: standard errors in the width.
         """
         known = [of for of in sides if min(of.variance) > 0]
         if not known:
             return cls(0.0, math.inf)
-        variances, df = np.array([of.variance for of in known]), np.array([of.df for of in known]) / 2
-        logs = np.log(variances) - digamma(df) + np.log(df)
-        ratios, sampling = logs[:, 0] - logs[:, 1], polygamma(1, df).sum(axis=1)
+        variances, df = (np.array(values) for values in zip(*((of.variance, of.df) for of in known), strict=True))
+        logs = np.log(variances) - _bias(df)
+        ratios, sampling = logs[:, 0] - logs[:, 1], polygamma(1, df / 2).sum(axis=1)
         own = max(0.0, float(ratios.var(ddof=1) - sampling.mean())) if len(known) > 1 else 0.0
-        return cls(float(ratios.mean()), _DOUBT * math.sqrt(own + float(sampling.mean()) / len(known)))
+        return cls(float(ratios.mean()), doubt * math.sqrt(own + float(sampling.mean()) / len(known)))
+
+    @classmethod
+    def of_score(cls, score: Sides) -> Noise:
+        """The score's own ratio. That of the jobs is another one where only one side's jobs scatter together."""
+        return cls.of([score], _SCORE_DOUBT)
 
     @property
-    def of_score(self) -> Noise:
-        return Noise(self.log, self.width * _SCORE_DOUBT / _DOUBT)
+    def without_doubt(self) -> Noise:
+        return Noise(self.log, 0.0 if self.width < math.inf else self.width)
 
     def df(self, n: tuple[Floats, Floats], df: tuple[Floats, Floats]) -> Floats:
         """Satterthwaite's degrees of freedom: the fewest that a ratio within the width gives, of shape [jobs]."""
@@ -74,6 +79,20 @@ class Noise:
             return np.minimum(*df)
         low, high = (satterthwaite(math.exp(self.log + by) / n[0], 1 / n[1], *df) for by in (-self.width, self.width))
         return np.minimum(low, high)
+
+
+def _bias(df: Floats) -> Floats:
+    """The bias of the log of a sample variance, whose variance is trigamma(df / 2)."""
+    found: Floats = digamma(df / 2) - np.log(df / 2)
+    return found
+
+
+def own_df(a: Floats, b: Floats, a_df: Floats, b_df: Floats) -> Floats:
+    """Satterthwaite's degrees of freedom from sample variances of means, without the bias of the log of their ratio.
+
+    With the bias, the coverage falls to 92.8 % at 3 against 10 repeats.
+    """
+    return satterthwaite(a * np.exp(_bias(b_df) - _bias(a_df)), b, a_df, b_df)
 
 
 def satterthwaite(a: Floats, b: Floats, a_df: Floats, b_df: Floats) -> Floats:
