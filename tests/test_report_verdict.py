@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -124,6 +125,7 @@ def welch(here: Sequence[float], base: Sequence[float]) -> tuple[float, float]:
     return float(np.exp(difference - half)), float(np.exp(difference + half))
 
 
+@functools.cache
 def _bias(df: int) -> float:
     """The mean log of chi squared over its degrees of freedom, by integration."""
     return float(stats.chi2(df).expect(lambda x: np.log(x / df)))
@@ -259,12 +261,20 @@ def test_a_score_is_a_family_of_its_own() -> None:
     found = judge(jobs, scores={"score": jobs["j0"]})
     assert (alone.word, found["score"].word, found["j0"].word) == ("FASTER", "FASTER", "AMBIGUOUS")
     assert judge(jobs)["j0"] == found["j0"]
-    # Its interval and its word rest on the same degrees of freedom: the jobs show that both sides are as noisy.
     score = found["score"]
-    assert score.low is not None
-    assert score.df is not None
-    half = float(student.ppf(0.975, score.df)) * 0.012 * math.sqrt(2 / 5)
-    assert score.low == pytest.approx(math.exp(0.03 - half))
+    assert (score.low, score.high) == (alone.low, alone.high)
+
+
+def test_the_test_of_a_score_rests_on_its_own_noise_not_on_that_of_the_jobs() -> None:
+    """Jobs that scatter together on one side leave each job's noise as it is, and make that of the score larger."""
+    jobs = {f"j{i}": (side(exactly(5, 0.0, 0.01)), side(exactly(5, 0.0, 0.01))) for i in range(18)}
+    alike = (side(exactly(5, 0.0, 0.003)), side(exactly(5, 0.0, 0.003)))
+    together = (side(exactly(5, 0.0, 0.01)), side(exactly(5, 0.0, 0.003)))
+    dfs = [judge(jobs, scores={"score": both})["score"].df for both in (alike, together)]
+    assert dfs[0] is not None
+    assert dfs[1] is not None
+    assert dfs[1] < dfs[0] - 1
+    assert 4 <= dfs[1] < 5
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Verdict:
     Attributes:
         word: at the family's level, so that a ratio whose interval excludes 1 may still be AMBIGUOUS.
         low, high: the ratio's own 95 % interval.
-        df: degrees of freedom of the interval.
+        df: degrees of freedom of the test; the interval has those of its own job.
         repeats: the numbers of repeats of this run and of the base that have a rate.
         decides: about the number of repeats on both sides that would decide; None above `MOST_REPEATS`.
         identical: both sides have the same content.
