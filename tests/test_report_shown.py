@@ -238,7 +238,7 @@ def test_another_batch_size_is_the_reason_and_not_the_repeats(tmp_path: Path) ->
 def test_a_published_baseline_keeps_no_figures_per_repeat(call: Call) -> None:
     out = call("report", BASELINES / "h200x2.json", "--compare", "v100")[1]
     assert (
-        "Against v100: per GPU 3.01x, whole machine 0.75x (2 GPUs against 8). "
+        "Against v100: per GPU 3.03x, whole machine 0.76x (2 GPUs against 8). "
         "No verdict: the base keeps no figures per repeat." in first_lines(out)
     )
     own = unwrapped(call("report", BASELINES / "v100.json")[1])

@@ -224,7 +224,6 @@ def test_the_price_of_a_score(call: Call, tmp_path: Path) -> None:
     keep_run(tmp_path / "run", [make_result(rates=[50] * 30, gpu=gpu) for gpu in range(2)])
     code, out, err = call("report", tmp_path / "run", "--price", "30000")
     assert (code, err) == (0, "")
-    assert line_of(out, "Price / score")[3:7] == ["600.00", "30,000.00", "/", "50.00"]
     assert line_of(out, "Price / machine score")[4:8] == ["300.00", "30,000.00", "/", "100.00"]
     assert "Price" not in call("report", tmp_path / "run")[1]
 
@@ -232,7 +231,7 @@ def test_the_price_of_a_score(call: Call, tmp_path: Path) -> None:
 def test_no_score_has_no_price(call: Call, tmp_path: Path) -> None:
     keep_results(tmp_path, [make_result(rates=(), status="oom")])
     out = call("report", tmp_path, "--price", "1")[1]
-    assert line_of(out, "Price / score")[3:] == ["n/a", "no", "score"]
+    assert line_of(out, "Price / machine score")[4:] == "n/a none: no machine score over all jobs".split()
 
 
 @pytest.mark.parametrize("price", ["0", "-1", "nan", "inf"])
