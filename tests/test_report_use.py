@@ -231,7 +231,8 @@ def test_the_price_of_a_score(call: Call, tmp_path: Path) -> None:
 def test_no_score_has_no_price(call: Call, tmp_path: Path) -> None:
     keep_results(tmp_path, [make_result(rates=(), status="oom")])
     out = call("report", tmp_path, "--price", "1")[1]
-    assert line_of(out, "Price / machine score")[4:] == "n/a none: no machine score over all jobs".split()
+    why = "n/a none: no machine score over all jobs"
+    assert " ".join(line_of(out, "Price / machine score")[4:]) == why
 
 
 @pytest.mark.parametrize("price", ["0", "-1", "nan", "inf"])
