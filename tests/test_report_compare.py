@@ -203,7 +203,7 @@ def test_a_job_that_fails_on_one_side_only_has_a_verdict_of_its_own() -> None:
         ([FAILED, FAILED, NOT_RUN], False, "FAILS", "fails in 2 of 2 tasks here"),
         # The last task may still succeed.
         ([FAILED, FAILED, NOT_RUN], True, None, "fails in 2 of 2 tasks here, 1 still to run"),
-        ([FAILED, FAILED, 100], False, None, "1 and 3 repeats ok (this run, base); both sides need 3"),
+        ([FAILED, FAILED, 100], False, None, "this run has 1 ok repeat; 3 are needed"),
     ],
 )
 def test_only_a_job_whose_tasks_all_failed_fails(

@@ -318,14 +318,17 @@ def test_a_suspect_in_all_jobs_is_named_once(tmp_path: Path) -> None:
     assert (suspect.gpu.index, [one.job for one in suspect.deviations]) == (SLOW, [ALL_JOBS])
 
 
-def test_a_suspect_without_significance_has_the_repeats_that_would_decide(tmp_path: Path) -> None:
-    rates = {0: 95.0, 1: 88.0, 2: 94.0}
-    results = [
-        make_result(repeat=r, gpu=g, rates=[1000 * (rates[r] / 100 if g == SLOW else 1) + (r * g) % 3] * 30)
-        for r in rates
+def one_gpu_at(*shares: float) -> list[Result]:
+    """Eight GPUs; in each repeat the rate of `SLOW` is this share of the others'."""
+    return [
+        make_result(repeat=r, gpu=g, rates=[1000 * (share if g == SLOW else 1) + (r * g) % 3] * 30)
+        for r, share in enumerate(shares)
         for g in range(8)
     ]
-    found = of(tmp_path, results)
+
+
+def test_a_suspect_without_significance_has_the_repeats_that_would_decide(tmp_path: Path) -> None:
+    found = of(tmp_path, one_gpu_at(0.95, 0.88, 0.94))
     (suspect,) = found.suspects
     (one,) = suspect.deviations
     assert one.p is not None
@@ -338,13 +341,7 @@ def test_a_suspect_without_significance_has_the_repeats_that_would_decide(tmp_pa
 
 
 def test_what_noise_alone_makes_likely_is_no_suspicion(tmp_path: Path) -> None:
-    rates = {0: 100.0, 1: 80.0, 2: 95.0}
-    results = [
-        make_result(repeat=r, gpu=g, rates=[1000 * (rates[r] / 100 if g == SLOW else 1) + (r * g) % 3] * 30)
-        for r in rates
-        for g in range(8)
-    ]
-    assert of(tmp_path, results).suspects == ()
+    assert of(tmp_path, one_gpu_at(1.0, 0.8, 0.95)).suspects == ()
 
 
 def test_the_cause_of_a_suspect_is_named_where_telemetry_shows_it(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_a_comparison(tmp_path: Path) -> None:
     assert sentences(against)[0].endswith("measured with care")
     assert "Only in this run: mine" in sentences(against)
     assert not any("Not the same workload" in line for line in sentences(against))
-    reason = "1 and 1 repeats ok (this run, base); both sides need 3"
+    reason = "this run has 1 ok repeat and the base has 1 ok repeat; 3 are needed"
     assert beside(document, "Per GPU") == f"1.25x | over 1 common job; no interval: {reason}"
     assert beside(document, "Whole machine") == "1.25x | 1 GPU against 1"
     assert beside(document, "Stand apart") == "mine (not in the base)"

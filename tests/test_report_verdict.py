@@ -91,8 +91,8 @@ def test_words(here: Sequence[float], base: Sequence[float], margin: float, word
     ("here", "base", "reason"),
     [
         (side(BASE), LogMean(math.log(100), None, 0.0, 0), "the base keeps no figures per repeat"),
-        (side(BASE), side(BASE[:2]), "5 and 2 repeats ok (this run, base); both sides need 3"),
-        (side(BASE[:1]), side(BASE), "1 and 5 repeats ok (this run, base); both sides need 3"),
+        (side(BASE), side(BASE[:2]), "the base has 2 ok repeats; 3 are needed"),
+        (side(BASE[:1]), side(BASE), "this run has 1 ok repeat; 3 are needed"),
         ("this run has a reason", side(BASE), "this run has a reason"),
         ("this run has one", "the base has another", "this run has one; the base has another"),
     ],
@@ -523,10 +523,13 @@ def test_several_bases_each_have_a_section_in_order(runs: Path, capsys: pytest.C
 def test_too_few_repeats_and_unlike_jobs_that_are_compared(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = report(capsys, runs / "here", "--compare", runs / "few", "--compare-unlike")
     flat = unwrapped(out)
-    assert "The ratio alone, 4 and 2 repeats ok (this run, base); both sides need 3: a, convnet_fp16" in flat
+    assert "The ratio alone, the base has 2 ok repeats; 3 are needed: a, convnet_fp16" in flat
     assert "* Not the same workload, compared because of --compare-unlike: a (other workload: params.batch" in flat
-    assert "whole machine 0.97x (2 GPUs against 2), over 4 common jobs, 4 of another workload. No verdict: 4" in flat
-    assert "over 4 common jobs, 4 of another workload; no interval: 4 and 2 repeats ok" in flat
+    assert (
+        "whole machine 0.97x (2 GPUs against 2), over 4 common jobs, 4 of another workload. No verdict: the base has 2"
+        in flat
+    )
+    assert "over 4 common jobs, 4 of another workload; no interval: the base has 2 ok repeats" in flat
     row = next(line for line in out.splitlines() if line.strip().startswith("convnet_fp16 ") and "*" in line)
     assert row.split()[3:] == ["0.90*", "n/a", "n/a"]
 

@@ -23,8 +23,8 @@ SMALL_CHANGE = 0.02
 DRIFT_SPAN_S = 10.0
 # The error is estimated from slices outside the window too, without what starts in the first seconds.
 _WARM_UP_S = 2.0
-# A slice outside the window ends the slices that show the error if its rate is so many times farther from the window's
-# rate than that of any slice inside: what happened there did not reach the window.
+# The largest deviation of a slice beside the window, in largest deviations of the slices inside. A slice that deviates
+# more shows an event that did not reach the window.
 _FAR = 3.0
 _FEWEST = 5
 # The fewest slices of a level: an odd slice at the end is no change.

@@ -20,11 +20,13 @@ import numpy as np
 from scipy.special import stdtrit
 
 from benchsuite.report.measure.intervals import CONFIDENCE, MIN_REPEATS
+from benchsuite.report.show.format import count
 from benchsuite.report.stats.samples import LogMean
 from benchsuite.report.stats.welch import Floats, Noise, Side, Sides, own_df, tail, tested
 
 Word = Literal["SAME", "FASTER", "SLOWER", "AMBIGUOUS", "FAILS", "BASE FAILS"]
 MARGIN = 0.02
+_SIDES = ("this run", "the base")
 FAMILY_ERROR = 0.05
 MOST_REPEATS = 1000
 
@@ -99,13 +101,16 @@ def _without_test(identical: bool, here: Side, base: Side) -> Verdict | None:
     repeats = (_count(here), _count(base))
     if identical:
         return Verdict("SAME", 1.0, 1.0, repeats=repeats, identical=True)
-    reasons = [why for why in (_why_not(here, "this run"), _why_not(base, "the base")) if why]
+    reasons = [why for why in map(_why_not, (here, base), _SIDES) if why]
     if reasons:
         return Verdict(None, repeats=repeats, reason="; ".join(reasons))
     if not tested(here, base):
-        found = " and ".join(str(number) for number in repeats)
-        reason = f"{found} repeats ok (this run, base); both sides need {MIN_REPEATS}"
-        return Verdict(None, repeats=repeats, reason=reason)
+        short = [
+            f"{which} has {count(number, 'ok repeat')}"
+            for which, number in zip(_SIDES, repeats, strict=True)
+            if number < MIN_REPEATS
+        ]
+        return Verdict(None, repeats=repeats, reason=f"{' and '.join(short)}; {MIN_REPEATS} are needed")
     return None
 
 
