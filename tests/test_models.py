@@ -178,6 +178,17 @@ def test_other_classifiers_are_trained_whole(arch: str) -> None:
     assert idle == []
 
 
+def test_the_example_of_the_documentation_trains_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (FOLDER.parents[1] / "docs" / "own-model.md").read_text(encoding="utf-8")
+    (tmp_path / "model_of_the_page.py").write_text(page.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = import_module("model_of_the_page")
+    workload = own.build(own.Params())
+    before = weights(workload)
+    assert [make_step(workload).run(batch) for batch in batches_of(workload)] == [64, 64]
+    assert not same(before[0], weights(workload)[0])
+
+
 def test_an_unknown_classifier_names_the_nearest() -> None:
     convnet = load("convnet")
     with pytest.raises(ModelError, match=r"'resnet81'; did you mean 'resnet18'\?"):
