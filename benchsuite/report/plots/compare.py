@@ -131,10 +131,9 @@ def _mark(line: _Line) -> tuple[str, str, str]:
 def _row(axes: Axes, place: int, line: _Line) -> None:
     colour, marker, _ = _mark(line)
     low, high = line.verdict.low, line.verdict.high
-    text = f"{ratio(line.value)}   {bounds(low, high) if low is not None else 'no interval'}"
+    text = f"{ratio(line.value)}   {bounds(low, high)}" if low is not None else ratio(line.value)
     if line.value is None:
         text, colour = f"{line.verdict.word}: {one_line(line.verdict.reason, 60)}", "#B3261E"
-        axes.plot([1.0], [place], "x", color=colour, markersize=6)
     else:
         if low is not None and high is not None and not line.verdict.identical:
             axes.errorbar([line.value], [place], xerr=[[line.value - low], [high - line.value]], fmt="none",
@@ -182,7 +181,7 @@ def _scale(axes: Axes, ends: Sequence[float | None]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(math.exp(low - margin), math.exp(high + margin))
     reach = math.exp(high - low)
-    if reach < 2:
+    if reach < 5:
         axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
     elif reach < 100:  # decades alone would leave the axis almost without numbers
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -217,8 +216,11 @@ def _notes(source: Source, comparison: Comparison, beyond: Sequence[str]) -> Ite
             without[job.verdict.reason].append(one_line(job.name, 40))
     for why, names in without.items():
         yield f"No verdict, {one_line(why)}: {', '.join(few(names, 8))}."
-    if left_out := [f"{one_line(name, 40)} ({why})" for name, why in _left_out(comparison)]:
-        yield f"Jobs left out: {'; '.join(few(left_out, _NAMED))}."
+    left_out: dict[str, list[str]] = defaultdict(list)
+    for name, why in _left_out(comparison):
+        left_out[why].append(one_line(name, 40))
+    for why, names in left_out.items():
+        yield f"Left out, {why}: {', '.join(few(names, _NAMED))}."
     if beyond:
         yield f"Left out, {len(beyond)} jobs with the largest ratios: {', '.join(few(beyond, _NAMED))}."
 

@@ -149,7 +149,7 @@ def _task_looks(series: _Series, notes: list[str]) -> _Looks:
     for row, _ in series:
         jobs[row.task.row].append(row)
     by_job = _worst(jobs, "jobs", notes)
-    notes.append(f"The {len(rows)} tasks of a job share its colour in the panels of CPUs and memory.")
+    notes.append("In the panels of CPUs and memory, the tasks of a job share its colour.")
     return lambda curve: by_job.get(curve.row.task.row, FAINT), _named(by_job, len(jobs), "jobs")
 
 

@@ -189,17 +189,17 @@ def _trouble(panel: Panel) -> tuple[int, int]:
 def _left_out(drawn: Sequence[Panel], shown: Sequence[Panel], of_job: dict[str, list[Row]]) -> Iterator[str]:
     """What the figure does not show, with the reason."""
     have = {id(curve.row) for panel in drawn for curve in panel.curves}
-    missing = []
-    for job, rows in of_job.items():
-        if lost := [row for row in rows if id(row) not in have]:
-            why = "; ".join(dict.fromkeys(f"{row.status}: {one_line(row.reason, 80)}" for row in lost))
-            missing.append(f"{one_line(job, 40)}, {len(lost)} of {count(len(rows), 'task')} ({one_line(why, 120)})")
-    if missing:
-        yield f"Without a line, no slice was measured: {'; '.join(few(missing, _NAMED))}."
-    not_ok = [row for rows in of_job.values() for row in rows if row.status != "ok" and id(row) in have]
-    if not_ok:
-        names = [f"{row.task.id} ({one_line(f'{row.status}: {one_line(row.reason)}', 80)})" for row in not_ok]
-        yield f"Not ok, in no mean: {'; '.join(few(names, _NAMED))}."
+    missing = {job: [row for row in rows if id(row) not in have] for job, rows in of_job.items()}
+    not_ok = {job: [row for row in rows if row.status != "ok" and id(row) in have] for job, rows in of_job.items()}
+    for label, found in (("Without a line, no slice was measured", missing), ("Not ok, in no mean", not_ok)):
+        if words := [_words(job, rows, len(of_job[job])) for job, rows in found.items() if rows]:
+            yield f"{label}: {'; '.join(few(words, _NAMED))}."
     if len(shown) < len(drawn):
         names = [one_line(panel.title, 40) for panel in drawn if panel not in shown]
         yield f"{len(shown)} of {count(len(drawn), 'job')}, the worst first; left out: {', '.join(few(names, _NAMED))}."
+
+
+def _words(job: str, rows: Sequence[Row], n: int) -> str:
+    """ "vae, 2 of 3 tasks (failed: out of memory)"."""
+    why = "; ".join(dict.fromkeys(f"{row.status}: {one_line(row.reason, 80)}" for row in rows))
+    return f"{one_line(job, 40)}, {len(rows)} of {count(n, 'task')} ({one_line(why)})"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 LINE = 1.2
 # As matplotlib writes dashes.
 Dash = Literal["-", "--", "-."] | tuple[float, Sequence[float]]
-# The palette of Okabe and Ito (2008) without its yellow, which is too faint on white.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# The palette of Okabe and Ito (2008), with wine (Tol's muted palette) for its yellow, which is too faint on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255")
 DASHES: tuple[Dash, ...] = ("-", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))
 GREY = "#9A9A9A"
 # More lines with names than these cannot be told apart.
@@ -42,7 +42,7 @@ FAINT = Look(faint=True)
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """A look of its own for each of up to 28 names: first the colours, then the colours with dashes."""
+    """A look of its own for each of up to 32 names: first the colours, then the colours with dashes."""
     found = {}
     for place, name in enumerate(dict.fromkeys(names)):
         round_, colour = divmod(place, len(PALETTE))

@@ -49,7 +49,7 @@ def _compared(report: Report) -> Iterator[DataFrame]:
 
 def to_csv(report: Report) -> str:
     """The rows with a header; text that a spreadsheet would run as a formula begins with an apostrophe."""
-    return str(job_rows(report).map(_cell).to_csv(index=False, lineterminator="\n"))
+    return str(job_rows(report).map(csv_cell).to_csv(index=False, lineterminator="\n"))
 
 
 def to_json(report: Report) -> str:
@@ -71,6 +71,11 @@ def to_json(report: Report) -> str:
         "jobs": job_rows(report).to_dict("records"),
         "summary": msgspec.structs.replace(report.summary, source=_encodable(report.summary.source)),
     }
+    return json_text(content)
+
+
+def json_text(content: object) -> str:
+    """Indented JSON whose control characters are escaped."""
     text = msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
 
@@ -118,7 +123,8 @@ def _with(record: Any, *properties: str, without: str = "") -> dict[str, Any]:
     return {**built, **{name: getattr(record, name) for name in properties}}
 
 
-def _cell(value: object) -> str:
+def csv_cell(value: object) -> str:
+    """A value on one line; text that a spreadsheet would run as a formula begins with an apostrophe."""
     if not isinstance(value, str):
         return "" if value is None else str(value)
     clean = "".join(c if c.isprintable() else " " for c in value)
