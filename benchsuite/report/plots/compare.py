@@ -132,6 +132,8 @@ def _row(axes: Axes, place: int, line: _Line) -> None:
     colour, marker, _ = _mark(line)
     low, high = line.verdict.low, line.verdict.high
     text = f"{ratio(line.value)}   {bounds(low, high)}" if low is not None else ratio(line.value)
+    if line.verdict.identical:
+        text = f"{ratio(line.value)}   identical"
     if line.value is None:
         text, colour = f"{line.verdict.word}: {one_line(line.verdict.reason, 60)}", "#B3261E"
     else:

@@ -151,6 +151,7 @@ def _panel(axes: Axes, panel: Panel, rows: Sequence[Row], common: _Looks | None)
     axes.set_xlabel("seconds since the start of measuring", fontsize="small")
     axes.set_ylabel(one_line(panel.unit, 40), fontsize="small").set_parse_math(False)
     axes.tick_params(labelsize="small")
+    axes.set_xlim(left=0)
     if common is None:
         axes.legend(handles=entries, fontsize="xx-small", loc="lower right", ncols=2)
 
@@ -201,5 +202,6 @@ def _left_out(drawn: Sequence[Panel], shown: Sequence[Panel], of_job: dict[str, 
 
 def _words(job: str, rows: Sequence[Row], n: int) -> str:
     """ "vae, 2 of 3 tasks (failed: out of memory)"."""
-    why = "; ".join(dict.fromkeys(f"{row.status}: {one_line(row.reason, 80)}" for row in rows))
+    reasons = ((row.status, one_line(row.reason, 80)) for row in rows)
+    why = "; ".join(dict.fromkeys(why if why.startswith(status) else f"{status}: {why}" for status, why in reasons))
     return f"{one_line(job, 40)}, {len(rows)} of {count(n, 'task')} ({one_line(why)})"

@@ -25,6 +25,8 @@ DASHES: tuple[Dash, ...] = ("-", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))
 GREY = "#9A9A9A"
 # More lines with names than these cannot be told apart.
 MOST_NAMES = 10
+# A curve of fewer points has a mark at each: a line through a single point shows nothing.
+_MARKED = 4
 # Characters of a note in an inch of a figure's width.
 _PER_INCH = 14
 
@@ -68,6 +70,8 @@ def paint(
         lines = axes.plot(times, values, linestyle=look.dash, linewidth=0.6 if look.faint else LINE)
         if curve.hold:
             lines += axes.plot(curve.hold, [values[-1]] * 2, linestyle=":", linewidth=LINE)
+        if len(times) < _MARKED:
+            lines[0].set_marker("o")
         for line in lines:
             line.set(color=look.colour, zorder=1.5 if look.faint else 2.0)
     for window in union(windows):
