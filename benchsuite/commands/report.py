@@ -96,14 +96,12 @@ def command(
     from benchsuite.errors import UsageError
     from benchsuite.report.show import output, terminal
     from benchsuite.report.show.report import Report, document
-    from benchsuite.report.show.systems import systems_document, written_systems
     from benchsuite.report.sources import summary_of_runs
     from benchsuite.report.stats import compare as comparing
     from benchsuite.report.stats import weights as weighing
     from benchsuite.report.stats.gpus import compare_gpus as side_by_side
     from benchsuite.report.stats.power import score_per_watt
     from benchsuite.report.stats.score import score, without_penalty
-    from benchsuite.report.stats.systems import check_systems, named_systems
 
     for price in prices:
         if not (0 < price < math.inf):
@@ -111,12 +109,8 @@ def command(
     targets = output.targets(files)
     if systems:
         beside = {"compare": compare, "compare-unlike": compare_unlike, "compare-gpus": compare_gpus, "power": power}
-        check_systems(outs, prices, [name for name, given in beside.items() if given])
-        groups = named_systems(outs, prices, weights, margin / 100, penalize_variance, partial)
-        if not any(target.to_stdout for target in targets):
-            terminal.render(systems_document(groups), _console())
-        _say_written(written_systems(groups, targets))
-        return 0 if any(one.named.summary.any_ok for group in groups for one in group.systems) else 1
+        wrong = [name for name, given in beside.items() if given]
+        return _systems(outs, prices, wrong, (weights, margin / 100, penalize_variance, partial), targets)
     if len(prices) > 1:
         raise UsageError("--price: given several times; name one price, or compare machines with --systems")
     outs = outs or (rundir.newest_run(os.environ),)
@@ -142,6 +136,26 @@ def command(
     folder = outs[0] if len(outs) == 1 and outs[0].is_dir() else None
     _say_written(output.written(report, folder, targets))
     return 0 if summary.any_ok else 1
+
+
+def _systems(
+    outs: tuple[Path, ...],
+    prices: tuple[float, ...],
+    beside: list[str],
+    how: tuple[str | None, float, bool, bool],
+    targets: list[Target],
+) -> int:
+    """The report of `--systems`; `how` is as `named_systems` takes it."""
+    from benchsuite.report.show.systems import systems_document, written_systems
+    from benchsuite.report.show.terminal import render
+    from benchsuite.report.stats.systems import check_systems, named_systems
+
+    check_systems(outs, prices, beside)
+    groups = named_systems(outs, prices, *how)
+    if not any(target.to_stdout for target in targets):
+        render(systems_document(groups), _console())
+    _say_written(written_systems(groups, targets))
+    return 0 if any(one.named.summary.any_ok for group in groups for one in group.systems) else 1
 
 
 def _console() -> Console:
