@@ -161,7 +161,7 @@ def _mean(rates: Sequence[float]) -> str:
         return ""
     mean = statistics.fmean(rates)
     std = f", std {100 * statistics.pstdev(rates) / mean:.1f} %" if len(rates) > 1 and mean else ""
-    return f", mean {short(mean)}{std}"
+    return f", mean {short(float(f'{mean:.3g}'))}{std}"
 
 
 def _own_looks(panel: Panel) -> _Looks:

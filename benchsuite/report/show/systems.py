@@ -50,7 +50,7 @@ def _intro(groups: Sequence[Group], rows: Sequence[SystemRow]) -> Iterator[Sente
     best = rows[0]
     first = [row for row in rows if row.group == 0]
     if best.score_per_gpu is None:
-        yield sentence(f"No score: {best.name}: {'; '.join(best.remarks)}.", "warn", strong=True)
+        yield sentence(f"{best.name}: {'; '.join(best.remarks[:1]) or 'no score'}.", "warn", strong=True)
     else:
         score = f"machine score {number(best.machine_score)}" if best.machine_score else "no machine score"
         lead = f"Best of {len(first)}: " if len(first) > 1 else ""
@@ -104,7 +104,7 @@ def _columns(reference: str, longest: float) -> tuple[Column[SystemRow], ...]:
         Column("flagged", lambda row: _flagged(row), right=True, rank=2),
     ]
     if longest:
-        columns.append(Column("", lambda row: _bar(row, longest), rank=7))
+        columns.append(Column("bar", lambda row: _bar(row, longest), rank=7))
     return tuple(columns)
 
 

@@ -181,7 +181,7 @@ def _of_ratio(system: System) -> Iterator[str]:
     assert system.against
     found = system.against.overall
     if found.per_gpu is None:
-        yield f"no ratio: {withheld_words(found, brief=bool(system.score.reason))}"
+        yield f"no ratio: {withheld_words(found, brief=True)}"
         return
     if found.withheld:
         yield f"ratio over {covered(system.against)}: {withheld_words(found, brief=True)}"
