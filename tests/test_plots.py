@@ -18,11 +18,14 @@ from benchsuite.describe.tasks import Job, Placement
 from benchsuite.measurement import Measurement
 from benchsuite.report import plots
 from benchsuite.report.read.summary_file import write_summary
+from benchsuite.report.show.axes import PALETTE
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.scaling import curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 JOB = Job(name="s", model="vae", placement=Placement(devices="progression"))
 KINDS = ("compare", "scaling", "telemetry", "throughput")
@@ -109,21 +112,80 @@ def test_throughput_has_a_panel_a_job_and_a_line_a_task_whose_window_is_shaded(t
     panels = axes_of("throughput", tmp_path)
     assert [axes.get_title(loc="left") for axes in panels] == ["a", "b"]
     for axes, rate in zip(panels, (50, 80), strict=True):
-        assert [set(line.get_ydata()) for line in axes.lines] == [{rate}, {rate}]  # type: ignore[arg-type]
+        assert [set(line.get_ydata()) for line in curves_in(axes)] == [{rate}, {rate}]  # type: ignore[arg-type]
         # Slices of 0.5 s up to 15 s: the window is from 5 s to 14 s.
-        assert [(span.get_x(), span.get_x() + span.get_width()) for span in axes.patches] == [(5.0, 14.0)] * 2  # type: ignore[attr-defined]
+        assert [(span.get_x(), span.get_x() + span.get_width()) for span in axes.patches] == [(5.0, 14.0)]  # type: ignore[attr-defined]
     (only,) = axes_of("throughput", tmp_path, task="b.J0.1")
-    assert len(only.lines) == 1
+    assert len(curves_in(only)) == 1
+
+
+def curves_in(axes: Axes) -> list[Line2D]:
+    """The lines of a panel without the thick ones, which mark means."""
+    return [line for line in axes.lines if line.get_linewidth() < 4]
+
+
+def names_in(figure: Figure) -> list[str]:
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.texts]
+
+
+def drawn_plot(kind: str, run: Path, **fields: object) -> Figure:
+    return plots.draw(kind, plots.Source(summary_of(run), run, **fields))  # type: ignore[arg-type]
+
+
+def test_each_repeat_has_a_name_and_a_colour_and_its_mean_is_marked(tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result(rates=[rate] * 30, repeat=i) for i, rate in enumerate((90, 100, 110))])
+    figure = drawn_plot("throughput", tmp_path)
+    assert names_in(figure)[:3] == ["repeat 0", "repeat 1", "repeat 2"]
+    (axes,) = figure.axes
+    assert len({line.get_color() for line in curves_in(axes)}) == 3
+    means = [line for line in axes.lines if line not in curves_in(axes)]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in means] == [
+        ([5.0, 14.0], [pytest.approx(rate)] * 2) for rate in (90, 100, 110)
+    ]
+    assert axes.get_title(loc="right") == "n = 3, mean 100, std 8.2 %"
+    assert figure.get_suptitle() == "Throughput: 1 x NVIDIA Test (hostA), profile suite"
+    assert "3 repeats" in figure.get_supxlabel()
+
+
+def test_a_gpu_is_a_colour_and_a_repeat_is_a_dash(tmp_path: Path) -> None:
+    keep_run(tmp_path, [make_result(gpu=gpu, repeat=repeat) for gpu in range(2) for repeat in range(2)])
+    figure = drawn_plot("throughput", tmp_path)
+    assert names_in(figure)[:4] == ["GPU 0", "GPU 1", "repeat 0", "repeat 1"]
+    looks = {(line.get_color(), line.get_linestyle()) for line in curves_in(figure.axes[0])}
+    assert len(looks) == 4
+
+
+def test_of_many_lines_the_worst_are_named_and_the_number_of_the_others_is_given(tmp_path: Path) -> None:
+    rates = [100 + repeat for repeat in range(14)] + [10]
+    keep_run(tmp_path, [make_result(rates=[rate] * 30, repeat=i) for i, rate in enumerate(rates)])
+    figure = drawn_plot("throughput", tmp_path)
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    names = [text.get_text() for text in legend.texts]
+    assert (names[0], names[-1], len(names)) == ("GPU 0, repeat 14", "5 others, nearer to the median", 11)
+    assert "worst first" in figure.get_supxlabel()
+
+
+def test_a_job_without_a_line_is_named_with_the_reason(tmp_path: Path) -> None:
+    results = [make_result("a"), make_result("big", rates=(), status="failed"), make_result("c", rates=[10.0] * 2)]
+    keep_run(tmp_path, results)
+    figure = drawn_plot("throughput", tmp_path)
+    assert [axes.get_title(loc="left") for axes in figure.axes if axes.axison] == ["a", "c"]
+    assert [line.get_marker() for axes in figure.axes for line in curves_in(axes)] == ["None", "o"]
+    notes = " ".join(figure.get_supxlabel().split())
+    assert "Without a line, no slice was measured: big, 1 of 1 task (failed: the task is failed)." in notes
+    assert "Not ok, in no mean: c, 1 of 1 task (insufficient" in notes
 
 
 def test_a_burst_leaves_room_for_what_is_usual_and_is_reported(tmp_path: Path) -> None:
     keep_run(tmp_path, [make_result(rates=[100.0] * 28 + [85_000.0, 200.0]), make_result(gpu=1, rates=[90.0] * 30)])
     (axes,) = axes_of("throughput", tmp_path)
     assert axes.get_ylim() == (0, pytest.approx(250 * 1.05))
-    assert axes.get_title(loc="right") == "1 slice above, up to 85,000.00"
+    assert [text.get_text() for text in axes.texts] == ["1 slice above, up to 85,000.00"]
     keep_run(tmp_path / "calm", [make_result(rates=[100.0] * 29 + [240.0])])
     (axes,) = axes_of("throughput", tmp_path / "calm")
-    assert (axes.get_ylim(), axes.get_title(loc="right")) == ((0, pytest.approx(240 * 1.05)), "")
+    assert (axes.get_ylim(), list(axes.texts)) == ((0, pytest.approx(240 * 1.05)), [])
 
 
 def test_far_ratios_lie_on_an_axis_that_fits_them(tmp_path: Path) -> None:
@@ -133,8 +195,43 @@ def test_far_ratios_lie_on_an_axis_that_fits_them(tmp_path: Path) -> None:
     base = summary_of(tmp_path / "base")
     (axes,) = axes_of("compare", tmp_path / "here", base=base, base_name=str(tmp_path / "base"))
     low, high = axes.get_xlim()
-    assert (low * high, high) == (pytest.approx(1), pytest.approx(20**1.05))
-    assert axes.get_title(loc="left").endswith(" against base")
+    assert low < 0.1 < 20 < high < 30
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "whole machine, 1 GPU against 1",
+        "per GPU, all 3 jobs",
+        "slow",
+        "same",
+        "fast",
+    ]
+    assert "per GPU" in axes.get_xlabel()
+
+
+def test_a_comparison_names_each_job_that_it_leaves_out_with_the_reason(tmp_path: Path) -> None:
+    other = Job(name="other", model="vae", params={"batch_size": 3}, placement=Placement(devices="each"))
+    here = [make_result("a"), make_result("fails", rates=(), status="failed"), make_result("new"), make_result("other")]
+    there = [make_result("a"), make_result("fails"), make_result("old"), make_result(task=make_task(job=other))]
+    keep_run(tmp_path / "here", here)
+    keep_run(tmp_path / "base", there)
+    base = summary_of(tmp_path / "base")
+    figure = drawn_plot("compare", tmp_path / "here", base=base, base_name="base")
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["fails", "a"]
+    assert figure.axes[0].texts[0].get_text() == "FAILS: fails in 1 of 1 task here"
+    notes = " ".join(figure.get_supxlabel().split())
+    for note in ("not in the baseline: new", "not in this run: old", "No ratio over all jobs: this run: fails fails"):
+        assert note in notes
+    assert "Left out, another workload: " in notes
+    unlike = drawn_plot("compare", tmp_path / "here", base=base, base_name="base", compare_unlike=True)
+    assert "other" in [label.get_text() for label in unlike.axes[0].get_yticklabels()]
+
+
+def test_ideal_scaling_and_each_repeat_have_a_name(tmp_path: Path) -> None:
+    keep_progression(tmp_path / "run", {1: [1e4, 10_200.0, 9_800.0], 2: [18e3, 18_360.0, 17_640.0]})
+    (axes,) = axes_of("scaling", tmp_path / "run")
+    legend = axes.get_legend()
+    assert legend is not None
+    assert {text.get_text() for text in legend.texts} == {"ideal (linear)", "each repeat", "mean, 95 % interval"}
+    repeats = [sorted(line.get_ydata()) for line in axes.lines if line.get_marker() == "_"]  # type: ignore[arg-type]
+    assert [9_800.0, 1e4, 10_200.0] in [pytest.approx(of) for of in repeats]
 
 
 def test_one_colour_a_name_in_all_panels(tmp_path: Path) -> None:
@@ -144,11 +241,25 @@ def test_one_colour_a_name_in_all_panels(tmp_path: Path) -> None:
     first = next(iter(sorted((tmp_path / "telemetry").glob("a.*"))))
     first.write_text(first.read_text().replace('"cpus_stolen_s":', '"cpus_stolen_x":'))
     figure = plots.draw("telemetry", plots.Source(summary_of(tmp_path), tmp_path))
-    stolen = next(axes for axes in figure.axes if axes.get_ylabel() == "CPUs stolen")
-    assert [line.get_color() for line in stolen.lines] == ["C1", "C2"]
+    stolen = next(axes for axes in figure.axes if axes.get_title(loc="left") == "CPUs stolen")
+    assert [line.get_color() for line in stolen.lines] == [PALETTE[1], PALETTE[2]]
     (legend,) = figure.legends
-    shown = [(text.get_text(), line.get_color()) for text, line in zip(legend.texts, legend.get_lines(), strict=True)]
-    assert shown == [("a.J0", "C0"), ("b.J0", "C1"), ("c.J0", "C2")]
+    shown = [(text.get_text(), line.get_color()) for text, line in zip(legend.texts, legend.get_lines(), strict=False)]
+    assert shown == [("a.J0", PALETTE[0]), ("b.J0", PALETTE[1]), ("c.J0", PALETTE[2])]
+
+
+def test_of_many_jobs_telemetry_names_those_in_grey_and_each_has_a_lane(tmp_path: Path) -> None:
+    jobs = [f"job_{place}" for place in range(12)]
+    keep_run(
+        tmp_path, [make_result(job, gpu=None, rates=[100.0] * 2 if job == "job_11" else [100.0] * 30) for job in jobs]
+    )
+    sample(tmp_path)
+    figure = drawn_plot("telemetry", tmp_path)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == jobs
+    names = names_in(figure)
+    assert "job_11" in names, "its task is not ok"
+    assert "3 other jobs" in names
+    assert "Grey: job_8, job_9, job_10." in figure.get_supxlabel()
 
 
 def test_a_panel_without_a_job_shows_nothing(tmp_path: Path) -> None:
@@ -162,15 +273,22 @@ def test_the_rates_of_ranks_are_added_up(tmp_path: Path) -> None:
     both = Measurement(streams=(stream, msgspec.structs.replace(stream, rank=1)))
     keep_run(tmp_path, [msgspec.structs.replace(result, measurement=both)])
     (axes,) = axes_of("throughput", tmp_path)
-    assert set(axes.lines[0].get_ydata()) == {200.0}  # type: ignore[arg-type]
+    assert set(curves_in(axes)[0].get_ydata()) == {200.0}  # type: ignore[arg-type]
 
 
 def test_telemetry_shows_what_was_sampled(tmp_path: Path) -> None:
     keep_run(tmp_path, [make_result(gpu=0), make_result(gpu=1)])
     sample(tmp_path)
     panels = axes_of("telemetry", tmp_path)
-    assert [axes.get_ylabel() for axes in panels] == ["power, W", "SM clock, MHz", "temperature, °C", "GPU busy, %"]
-    assert [list(line.get_ydata())[:2] for line in panels[0].lines] == [[300.0, 301.0]] * 2  # type: ignore[arg-type]
+    assert [(axes.get_title(loc="left"), axes.get_ylabel()) for axes in panels[1:]] == [
+        ("power", "W"),
+        ("SM clock", "MHz"),
+        ("temperature", "°C"),
+        ("GPU busy", "%"),
+        ("CPUs busy", "CPUs"),
+        ("memory", "GiB"),
+    ]
+    assert [list(line.get_ydata())[:2] for line in panels[1].lines] == [[300.0, 301.0]] * 2  # type: ignore[arg-type]
     assert len(axes_of("telemetry", tmp_path, task="vae.J0.1")[0].lines) == 1
 
 
@@ -181,8 +299,10 @@ def test_the_interval_of_a_ratio_is_welchs(tmp_path: Path) -> None:
         keep_run(tmp_path / name, [make_result(rates=[1e9 * math.exp(x)] * 30, repeat=i) for i, x in enumerate(logs)])
     (axes,) = axes_of("compare", tmp_path / "a", base=summary_of(tmp_path / "b"), base_name="b")
     expected = stats.ttest_ind([0.01, 0.02, 0.03], [-0.02, 0.0, 0.02], equal_var=False).confidence_interval(0.95)
-    (shown,) = [line for line in axes.lines if line.get_linewidth() == 2]
-    assert np.log(np.asarray(shown.get_xdata())) == pytest.approx(tuple(expected), abs=1e-7)
+    of_job = axes.get_yticklabels()[-1].get_text(), len(axes.get_yticklabels()) - 1
+    segments = [s for of in axes.collections for s in of.get_segments() if s[0][1] == of_job[1]]  # type: ignore[attr-defined]
+    assert of_job[0] == "vae"
+    assert [np.log(s[:, 0]) for s in segments] == [pytest.approx(tuple(expected), abs=1e-7)]
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,7 @@ def test_a_summary_of_sessions_is_plotted_as_one_run_is(tmp_path: Path, call: Ca
     write_summary(tmp_path / "ab.json", summary_of_runs([a, b]))
     base = f"{tmp_path / 'ab.json'},{c}"
     assert call("plot", "--kind", "compare", tmp_path / "ab.json", "--base", base, "-o", tmp_path / "x.svg")[0] == 0
-    assert "a, b against a, b, c" in (tmp_path / "x.svg").read_text()
+    assert "(a, b) against a, b, c" in (tmp_path / "x.svg").read_text()
     status, _, err = call("plot", "--kind", "throughput", tmp_path / "ab.json", "-o", tmp_path / "y.svg")
     assert (status, err.count("\n")) == (2, 1)
 

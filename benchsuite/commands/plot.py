@@ -19,7 +19,10 @@ _ENDINGS = (".png", ".svg", ".pdf")
     "--base", metavar="BASE", help="For compare: a baseline, a summary file or a results folder; A,B,C: several runs."
 )
 @click.option("--task", metavar="ID", help="For throughput and telemetry: draw only this task, such as vae.J0.1.")
-def command(results: Path | None, kind: str, output: str | None, base: str | None, task: str | None) -> None:
+@click.option("--compare-unlike", is_flag=True, help="For compare: also draw jobs whose workload differs, in grey.")
+def command(
+    results: Path | None, kind: str, output: str | None, base: str | None, task: str | None, compare_unlike: bool
+) -> None:
     """Draw a plot of a run.
 
     RESULTS is a results folder or a summary; the default is the newest run.
@@ -37,7 +40,7 @@ def command(results: Path | None, kind: str, output: str | None, base: str | Non
     check_place(target, "-o")
     results = results or rundir.newest_run(os.environ)
     against = find_base(base) if base else None
-    figure = plots.draw(kind, plots.Source(summary_of(results), results, against, base or "", task))
+    figure = plots.draw(kind, plots.Source(summary_of(results), results, against, base or "", task, compare_unlike))
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=150, format=target.suffix[1:].lower())
     write_for_user(target, drawn.getvalue(), "-o")

@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Iterable
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from benchsuite.report.show.output import Target
 
 # In cells, if the output is not a terminal but a pipe or a log.
 _PIPE_WIDTH = 120
@@ -47,8 +54,20 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
 )
 @click.option("--compare-gpus", is_flag=True, help="Show the GPUs side by side, and name outliers.")
 @click.option("--partial", is_flag=True, help="Also score a part: the jobs that have a figure, and say how many.")
-@click.option("--price", type=float, metavar="P", help="The machine's price: adds price / machine score.")
+@click.option(
+    "--price",
+    "prices",
+    type=float,
+    multiple=True,
+    metavar="P",
+    help="The machine's price: adds price / machine score. With --systems: one --price for each system, in order.",
+)
 @click.option("--power", is_flag=True, help="Add machine score / watt, of the GPUs' power by telemetry.")
+@click.option(
+    "--systems",
+    is_flag=True,
+    help="Compare machines: each OUT is a system; a baseline's name and A,B,C (sessions) are also accepted.",
+)
 @click.option("--html", metavar="FILE", help="Write one self-contained page, with curves, to a new file.")
 @click.option("--csv", metavar="FILE", help="Write one row a job; '-' is standard output, in place of the text.")
 @click.option("--md", metavar="FILE", help="Write Markdown; '-' as for --csv.")
@@ -62,19 +81,19 @@ def command(
     penalize_variance: bool,
     compare_gpus: bool,
     partial: bool,
-    price: float | None,
+    prices: tuple[float, ...],
     power: bool,
+    systems: bool,
     **files: str | None,
 ) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
     Several OUT are runs of one machine, its sessions: from three on the intervals include the variation between them.
-    It works at any time, also during a run. Exit status 1: no task is ok (yet).
+    With --systems each OUT is a machine of its own. It works at any time, also during a run. Exit status 1: no task is
+    ok (yet).
     """
-    from rich.console import Console
-
     from benchsuite import rundir
-    from benchsuite.errors import UsageError, one_line
+    from benchsuite.errors import UsageError
     from benchsuite.report.show import output, terminal
     from benchsuite.report.show.report import Report, document
     from benchsuite.report.sources import summary_of_runs
@@ -84,9 +103,16 @@ def command(
     from benchsuite.report.stats.power import score_per_watt
     from benchsuite.report.stats.score import score, without_penalty
 
-    if price is not None and not (0 < price < math.inf):
-        raise UsageError(f"--price: must be a number above 0, found {price:g}")
+    for price in prices:
+        if not (0 < price < math.inf):
+            raise UsageError(f"--price: must be a number above 0, found {price:g}")
     targets = output.targets(files)
+    if systems:
+        beside = {"compare": compare, "compare-unlike": compare_unlike, "compare-gpus": compare_gpus, "power": power}
+        wrong = [name for name, given in beside.items() if given]
+        return _systems(outs, prices, wrong, (weights, margin / 100, penalize_variance, partial), targets)
+    if len(prices) > 1:
+        raise UsageError("--price: given several times; name one price, or compare machines with --systems")
     outs = outs or (rundir.newest_run(os.environ),)
     adjusted = (lambda summary: summary) if penalize_variance else without_penalty
     summary = adjusted(summary_of_runs(outs))
@@ -97,23 +123,57 @@ def command(
         )
         for base in compare
     )
-    if isinstance(sys.stdout, TextIOWrapper):
-        # A name that the terminal cannot write must not stop the report.
-        sys.stdout.reconfigure(errors="replace")
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
-    console = Console(width=width, markup=False, emoji=False, highlight=False)
     logs = ", ".join(str(out / "logs") for out in outs if (out / "logs").is_dir()) or None
     gpus = side_by_side(summary) if compare_gpus else None
     scored = score(summary, laid, penalized=penalize_variance, partial=partial)
     jobs = {job.name: job for job in summary.jobs}
     watts = score_per_watt(jobs, {**laid.jobs, **laid.missing}, penalized=penalize_variance) if power else None
-    report = Report(", ".join(map(str, outs)), summary, scored, comparisons, logs, price, gpus, watts)
+    report = Report(
+        ", ".join(map(str, outs)), summary, scored, comparisons, logs, next(iter(prices), None), gpus, watts
+    )
     if not any(target.to_stdout for target in targets):
-        terminal.render(document(report), console)
+        terminal.render(document(report), _console())
     folder = outs[0] if len(outs) == 1 and outs[0].is_dir() else None
-    for target, text in output.written(report, folder, targets):
+    _say_written(output.written(report, folder, targets))
+    return 0 if summary.any_ok else 1
+
+
+def _systems(
+    outs: tuple[Path, ...],
+    prices: tuple[float, ...],
+    beside: list[str],
+    how: tuple[str | None, float, bool, bool],
+    targets: list[Target],
+) -> int:
+    """The report of `--systems`; `how` is as `named_systems` takes it."""
+    from benchsuite.report.show.systems import systems_document, written_systems
+    from benchsuite.report.show.terminal import render
+    from benchsuite.report.stats.systems import check_systems, named_systems
+
+    check_systems(outs, prices, beside)
+    groups = named_systems(outs, prices, *how)
+    if not any(target.to_stdout for target in targets):
+        render(systems_document(groups), _console())
+    _say_written(written_systems(groups, targets))
+    return 0 if any(one.named.summary.any_ok for group in groups for one in group.systems) else 1
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A name that the terminal cannot write must not stop the report.
+        sys.stdout.reconfigure(errors="replace")
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
+    return Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+def _say_written(written: Iterable[tuple[Target, str]]) -> None:
+    """Print what goes to standard output, and name each file that is written."""
+    from benchsuite.errors import one_line
+
+    for target, text in written:
         if target.to_stdout:
             click.echo(text, nl=False)
         else:
             click.echo(f"benchsuite: {target.kind} written to {one_line(target.file)}", err=True)
-    return 0 if summary.any_ok else 1

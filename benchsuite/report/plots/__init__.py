@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Source:
     """The data of a plot: a summary with its path, and the `base` to compare with.
 
-    `task` is the id of the only task to show; None shows all.
+    `task` is the id of the only task to show; None shows all. `compare_unlike` also compares jobs whose workloads
+    differ.
     """
 
     summary: Summary
@@ -33,6 +34,7 @@ class Source:
     base: Summary | None = None
     base_name: str = ""
     task: str | None = None
+    compare_unlike: bool = False
 
     def folder(self) -> Loaded:
         """The results folder, with every slice.

@@ -255,6 +255,7 @@ class Summary(Record, frozen=True, kw_only=True):
     source: Annotated[str, Meta(description="name of the folder or publication")]
     origin: Annotated[str | None, Meta(description="the other program whose files were read, in its own unit")] = None
     created: str | None = None
+    command: Annotated[tuple[str, ...], Meta(description="command line of the run, or of its first session")] = ()
     provenance: Annotated[str | None, Meta(description="where a baseline's figures come from")] = None
     planned: Annotated[bool, Meta(description="n counts planned tasks; false: only the results that were found")] = True
     in_progress: Annotated[bool, Meta(description="made while the run went on")] = False

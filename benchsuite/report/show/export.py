@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 from pandas import DataFrame, Series, concat
 
+from benchsuite.report.show.escaped import csv_cell, json_text
 from benchsuite.report.show.report import Report
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.frame import JOB_COLUMNS, flat, job_frame
@@ -25,8 +25,6 @@ _RATIO_COLUMNS = (
     "unknown", "excluded", "forced", "factor", "base_factor", "refused", "ratio", "ratio_adj", "failures.p",
     "failures.adjusted",
 )  # fmt: skip
-# A spreadsheet treats text with this beginning as a formula.
-_FORMULA = ("=", "+", "-", "@")
 
 
 def job_rows(report: Report) -> DataFrame:
@@ -49,7 +47,7 @@ def _compared(report: Report) -> Iterator[DataFrame]:
 
 def to_csv(report: Report) -> str:
     """The rows with a header; text that a spreadsheet would run as a formula begins with an apostrophe."""
-    return str(job_rows(report).map(_cell).to_csv(index=False, lineterminator="\n"))
+    return str(job_rows(report).map(csv_cell).to_csv(index=False, lineterminator="\n"))
 
 
 def to_json(report: Report) -> str:
@@ -71,8 +69,7 @@ def to_json(report: Report) -> str:
         "jobs": job_rows(report).to_dict("records"),
         "summary": msgspec.structs.replace(report.summary, source=_encodable(report.summary.source)),
     }
-    text = msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
+    return json_text(content)
 
 
 def _price(report: Report) -> dict[str, float | None] | None:
@@ -116,13 +113,6 @@ def _with(record: Any, *properties: str, without: str = "") -> dict[str, Any]:
     built: dict[str, Any] = msgspec.to_builtins(record, enc_hook=str)
     built.pop(without, None)
     return {**built, **{name: getattr(record, name) for name in properties}}
-
-
-def _cell(value: object) -> str:
-    if not isinstance(value, str):
-        return "" if value is None else str(value)
-    clean = "".join(c if c.isprintable() else " " for c in value)
-    return f"'{clean}" if clean.startswith(_FORMULA) else clean
 
 
 def _encodable(name: str) -> str:

@@ -49,6 +49,7 @@ def summarise(loaded: Loaded) -> Summary:
     return Summary(
         source=loaded.path.resolve().name,
         created=loaded.run.created if loaded.run else wall,
+        command=loaded.run.command if loaded.run else (),
         planned=loaded.planned,
         in_progress=loaded.in_progress,
         profile=_profile(loaded, every),
