@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchsuite.report.read.load import Loaded
 from benchsuite.report.show.document import Document, Fact, Section
@@ -51,14 +53,18 @@ def page(report: Report, loaded: Loaded | None, file: Path | None = None) -> str
         loaded: the results folder; None for a summary or for several runs, which have no curves and no last lines.
         file: the file of the page, from which links lead to the logs.
     """
-    summary, shown = report.summary, document(report)
-    rows = loaded.rows if loaded else ()
+    shown = document(report)
+    values = _values(report, loaded, shown, file)
+    return render("report.html", title=shown.title, sections=tuple(_links(values)), **values)
+
+
+def _values(report: Report, loaded: Loaded | None, shown: Document, file: Path | None) -> dict[str, Any]:
+    """The values of the template."""
+    summary, rows = report.summary, loaded.rows if loaded else ()
     failed = troubles(loaded, file) if loaded else []
     places = _places(report, shown)
     compared = zip(report.comparisons, places.comparisons, strict=True)
-    return render(
-        "report.html",
-        title=shown.title,
+    return dict(
         document=shown,
         numbers=tuple(key_numbers(report, shown)),
         reservations=_reservations(shown),
@@ -82,6 +88,24 @@ def page(report: Report, loaded: Loaded | None, file: Path | None = None) -> str
         machines=tuple((machine, gpu_table(machine)) for machine in summary.machines),
         profile_text=loaded.run.profile.text[:_MOST_TEXT] if loaded and loaded.run else None,
     )
+
+
+def _links(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The id and the name of each section that the page has, in order."""
+    places, comparisons = values["places"], values["comparisons"]
+    against = [(f"against-{at}", f"Against {of.bars.name}") for at, of in enumerate(comparisons, start=1)]
+    found = (
+        ("failures", "Failures", values["troubles"] or places.failures),
+        ("scores", "Scores", values["scores"]),
+        *((target, name, True) for target, name in against),
+        ("jobs", "Jobs", values["document"].jobs),
+        ("gpus", "GPUs", values["heat"] or values["findings"]),
+        ("scaling", "Scaling", places.scaling),
+        ("throughput", "Throughput", values["timelines"].groups),
+        ("telemetry", "Telemetry", values["telemetry"].groups),
+        ("details", "Details", True),
+    )
+    yield from ((target, name) for target, name, there in found if there)
 
 
 def _places(report: Report, shown: Document) -> Places:

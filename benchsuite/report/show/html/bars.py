@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchsuite.report.read.summary import JobSummary, Summary
@@ -62,7 +63,15 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """The chart of one comparison; `ticks` are (place, label) and `one` is the place of ratio 1."""
+    """The chart of one comparison.
+
+    Attributes:
+        ticks: (place, label) of the axis.
+        one: the place of ratio 1.
+        repeats: single repeats are drawn.
+        only_here, only_base: the jobs that the other side lacks.
+        shared: the reason why rows have no verdict, if most rows share it; these rows do not repeat it.
+    """
 
     name: str
     ticks: tuple[tuple[float, str], ...]
@@ -70,6 +79,9 @@ class Bars:
     overall: tuple[Bar, ...]
     jobs: tuple[Bar, ...]
     repeats: bool
+    shared: str
+    only_here: tuple[str, ...]
+    only_base: tuple[str, ...]
 
 
 class Axis:
@@ -116,16 +128,32 @@ def bars(summary: Summary, comparison: Comparison) -> Bars:
     axis = Axis([*(found.value for found in known if _drawn(found.value)), *(job.ratio or 1.0 for job in drawn)], ends)
     here, there = ({job.name: job for job in of.jobs} for of in (summary, comparison.base))
     ordered = sorted(comparison.jobs, key=_order)
-    jobs = (_job(job, here.get(job.name), there.get(job.name), axis) for job in ordered)
-    rows = (*jobs, *_on_one_side(comparison))
+    rows = [_job(job, here.get(job.name), there.get(job.name), axis) for job in ordered]
+    above = [_overall(name, found, axis) for name, found in whole if found]
+    shared = _shared([*above, *rows])
+    rows = [_without(row, shared) for row in rows]
     return Bars(
         name=one_line(comparison.name),
         ticks=axis.ticks(),
         one=axis.place(1.0),
-        overall=tuple(_overall(name, found, axis) for name, found in whole if found),
-        jobs=rows,
+        overall=tuple(_without(row, shared) for row in above),
+        jobs=tuple(rows),
         repeats=any(len(row.points) > 1 for row in rows),
+        shared=shared,
+        only_here=tuple(map(one_line, comparison.only_here)),
+        only_base=tuple(map(one_line, comparison.only_base)),
     )
+
+
+def _shared(rows: Sequence[Bar]) -> str:
+    """The reason that more than half of the rows with a ratio have in common; empty without one."""
+    drawn = [row.why for row in rows if row.place is not None]
+    why, times = Counter(drawn).most_common(1)[0] if drawn else ("", 0)
+    return why if times > max(1, len(drawn) // 2) else ""
+
+
+def _without(row: Bar, shared: str) -> Bar:
+    return replace(row, why="") if row.place is not None and row.why == shared else row
 
 
 def look(verdict: Verdict) -> tuple[str, str]:
@@ -200,14 +228,8 @@ def _why(job: JobRatio) -> str:
         return f"excluded: {job.excluded}"
     if job.same_workload is False:
         return f"another workload: {'; '.join(job.fields) or 'the fields are not recorded'}"
-    return job.verdict.reason or ""
-
-
-def _on_one_side(comparison: Comparison) -> Iterator[Bar]:
-    for names, why in (
-        (comparison.only_here, "the baseline has no such job"),
-        (comparison.only_base, "only in the baseline"),
-    ):
-        for name in names:
-            clean = one_line(name)
-            yield Bar(clean, "none", "○", "no ratio", Cell(NONE), Cell(NONE), f"{clean}: {why}", why=why)
+    test = job.failures
+    if job.verdict.word in ("FAILS", "BASE FAILS") or test is None or not test.fail + test.base_fail:
+        return job.verdict.reason or ""
+    failed = f"fails in {test.fail} of {test.n} tasks here, {test.base_fail} of {test.base_n} in the baseline"
+    return "; ".join(filter(None, (failed, job.verdict.reason)))

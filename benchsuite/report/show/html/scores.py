@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchsuite.report.show.document import Cell, Column, Table, table
-from benchsuite.report.show.format import NONE, bounds, count, number, one_line, ratio
+from benchsuite.report.show.format import NONE, bounds, number, one_line, ratio
 from benchsuite.report.show.report import Report
 from benchsuite.report.show.sections.against import VERDICT_TONES, withheld_words
 from benchsuite.report.stats.compare import Comparison
@@ -33,29 +33,33 @@ class _Line:
     def overall(self) -> Overall | None:
         return self.comparison.overall if self.comparison else None
 
+    @property
+    def per_gpu(self) -> Ratio | None:
+        return self.overall.per_gpu if self.overall else None
+
+    @property
+    def machine(self) -> Ratio | None:
+        return self.overall.machine if self.overall else None
+
 
 def score_table(report: Report) -> Table | None:
-    """One row a system; None without a baseline."""
-    if not report.comparisons:
-        return None
+    """One row a system; None without a baseline, or if no system has a score or a ratio."""
     lines = [_Line("this run", report.summary.gpus_used, report.score)]
     lines += [_Line(one_line(of.name), of.overall.gpus[1], of.base_score, of) for of in report.comparisons]
+    if not report.comparisons or not any(line.score.value or line.per_gpu for line in lines):
+        return None
     columns: tuple[Column[_Line], ...] = (
         Column("system", lambda line: line.name),
         Column("GPUs", lambda line: line.gpus, right=True, rank=3),
-        Column("per GPU", lambda line: _ratio(line.overall.per_gpu if line.overall else None), right=True),
-        Column(
-            "95 % per GPU", lambda line: _interval(line.overall.per_gpu if line.overall else None), right=True, rank=4
-        ),
-        Column("machine", lambda line: _ratio(line.overall.machine if line.overall else None), right=True),
-        Column(
-            "95 % machine", lambda line: _interval(line.overall.machine if line.overall else None), right=True, rank=4
-        ),
+        Column("per GPU", lambda line: _ratio(line.per_gpu), right=True),
+        Column("95 % per GPU", lambda line: _interval(line.per_gpu), right=True, rank=4, optional=True),
+        Column("machine", lambda line: _ratio(line.machine), right=True),
+        Column("95 % machine", lambda line: _interval(line.machine), right=True, rank=4, optional=True),
         Column("verdict", _verdict, prose=True),
         Column("score", lambda line: _score(line.score), right=True, rank=1),
         Column("speed per GPU", lambda line: line.score.speed, number, right=True, rank=2),
         Column("machine speed", lambda line: line.score.machine_speed, number, right=True, rank=2),
-        Column("failed", _failed, right=True, rank=1),
+        Column("failed tasks", _failed, right=True, rank=1),
     )
     return table(columns, lines, _LEGEND)
 
@@ -74,8 +78,8 @@ def _verdict(line: _Line) -> Cell:
     if line.overall is None:
         return Cell("")
     if line.overall.per_gpu is None:
-        return Cell(f"no ratio: {withheld_words(line.overall, brief=True)}", tone="warn")
-    own, machine = line.overall.per_gpu.verdict, line.overall.machine.verdict if line.overall.machine else None
+        return Cell("no ratio", tone="warn", note=withheld_words(line.overall, brief=True))
+    own, machine = line.overall.per_gpu.verdict, line.machine.verdict if line.machine else None
     words = own.words or "no verdict"
     if machine is None or machine.words == own.words:
         return Cell(words, own.word, VERDICT_TONES.get(own.word or "", ""), own.reason or "")
@@ -92,4 +96,4 @@ def _failed(line: _Line) -> Cell:
     found = line.score
     if not found.n:
         return Cell(NONE)
-    return Cell(f"{found.fail:,} of {count(found.ended, 'task')}", float(found.fail), "bad" if found.fail else "")
+    return Cell(f"{found.fail:,} of {found.ended:,}", float(found.fail), "bad" if found.fail else "")
