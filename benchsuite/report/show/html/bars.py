@@ -69,6 +69,7 @@ class Bars:
         ticks: (place, label) of the axis.
         one: the place of ratio 1.
         repeats: single repeats are drawn.
+        cut: an interval reaches beyond the axis.
         only_here, only_base: the jobs that the other side lacks.
         shared: the reason why rows have no verdict, if most rows share it; these rows do not repeat it.
     """
@@ -79,6 +80,7 @@ class Bars:
     overall: tuple[Bar, ...]
     jobs: tuple[Bar, ...]
     repeats: bool
+    cut: bool
     shared: str
     only_here: tuple[str, ...]
     only_base: tuple[str, ...]
@@ -98,6 +100,10 @@ class Axis:
         """Percent of the width, within 0 to 100."""
         at = (math.log(value) - self._low) / (self._high - self._low) if value > 0 else 0.0
         return round(100 * min(1.0, max(0.0, at)), 2)
+
+    def shows(self, value: float) -> bool:
+        """Whether a ratio above 0 lies on the axis."""
+        return self._low <= math.log(value) <= self._high
 
     def ticks(self) -> tuple[tuple[float, str], ...]:
         """The ticks around 1 with their labels."""
@@ -139,6 +145,7 @@ def bars(summary: Summary, comparison: Comparison) -> Bars:
         overall=tuple(_without(row, shared) for row in above),
         jobs=tuple(rows),
         repeats=any(len(row.points) > 1 for row in rows),
+        cut=any(not axis.shows(end) for end in ends),
         shared=shared,
         only_here=tuple(map(one_line, comparison.only_here)),
         only_base=tuple(map(one_line, comparison.only_base)),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from markupsafe import Markup
 
@@ -15,23 +14,14 @@ from benchsuite.report.read.load import Row
 from benchsuite.report.read.rates import rates_curve, rates_panels
 from benchsuite.report.read.samples import MEASURES, Measure, Sampled, read_samples, samples_panel
 from benchsuite.report.show.format import number, one_line
-from benchsuite.report.show.svg import Look, paint
+from benchsuite.report.show.html.legend import Key, looks_of
+from benchsuite.report.show.svg import paint
 
-T = TypeVar("T")
 # A curve takes a kilobyte or two.
 MOST_TIMELINES = 200
 MOST_TELEMETRY = 64
 # The points of all curves of a section together, and the fewest and most of one curve.
 _MOST_POINTS, _FEWEST, _FULL = 24_000, 60, 240
-_COLOURS, _DASHES = 8, 4
-
-
-@dataclass(frozen=True)
-class Key:
-    """An entry of a legend: a class of the style sheet for its line, and its name."""
-
-    look: str
-    name: str
 
 
 @dataclass(frozen=True)
@@ -154,9 +144,9 @@ def _range(values: Sequence[float], unit: str) -> str:
 def _figure(
     name: str, note: str, panel: Panel, outcome: Callable[[Curve], str], points: int, job: str | None = None
 ) -> Figure:
-    looks, keys = _looks(panel.curves)
+    drawn, keys = looks_of(panel.curves)
     tips = [f"{_named(curve)}: {outcome(curve)}" for curve in panel.curves]
-    looks = [replace(of, tip=tip) for of, tip in zip(looks, tips, strict=True)]
+    looks = [replace(of, tip=tip) for of, tip in zip(drawn, tips, strict=True)]
     label = f"{name} of {job}" if job else name
     svg = paint(panel, f"{label} over {panel.end_s:.1f} s, {len(tips)} lines; {note}", looks, points)
     return Figure(one_line(name), note, Markup(svg), keys)  # noqa: S704 - paint escapes
@@ -165,29 +155,3 @@ def _figure(
 def _named(curve: Curve) -> str:
     copy = f", copy {curve.row.task.copy}" if curve.row.task.copy else ""
     return f"{curve.name}, repeat {curve.row.task.repeat + 1}{copy}"
-
-
-def _looks(curves: Sequence[Curve]) -> tuple[list[Look], tuple[Key, ...]]:
-    """The looks of curves with their legend: a colour for each GPU and a dash for each repeat, or a colour for each
-    repeat of a single GPU."""
-    names = _places(curve.name for curve in curves)
-    repeats = _places(curve.row.task.repeat for curve in curves)
-    repeat_words = [f"repeat {repeat + 1}" for repeat in repeats]
-    if len(names) == 1:
-        looks = [Look(repeats[curve.row.task.repeat] % _COLOURS) for curve in curves]
-        keys = _coloured(
-            [f"{next(iter(names))}, {words}" if at == 0 else words for at, words in enumerate(repeat_words)]
-        )
-        return looks, keys
-    looks = [Look(names[c.name] % _COLOURS, repeats[c.row.task.repeat] % _DASHES) for c in curves]
-    dashes = [Key(f"plain d{at % _DASHES}", words) for at, words in enumerate(repeat_words)]
-    return looks, _coloured(list(names)) + (tuple(dashes) if len(dashes) > 1 else ())
-
-
-def _places(values: Iterable[T]) -> dict[T, int]:
-    """Each different value with its place in the order of the first appearance."""
-    return {value: place for place, value in enumerate(dict.fromkeys(values))}
-
-
-def _coloured(names: Sequence[str]) -> tuple[Key, ...]:
-    return tuple(Key(f"c{at % _COLOURS}", one_line(name)) for at, name in enumerate(names))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchsuite.report.read.load import INSUFFICIENT
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Document, Tone
 from benchsuite.report.show.format import count, number, one_line, percent
@@ -55,7 +56,11 @@ def _tasks(report: Report) -> KeyNumber:
     score = report.score
     ok = score.ended - score.fail
     left = f", {score.n - score.ended:,} to run" if score.n > score.ended else ""
-    return KeyNumber("Tasks", f"{ok:,} ok", f"{score.fail:,} failed{left}", "bad" if score.fail else "")
+    statuses = (task.status for job in report.summary.jobs for task in job.tasks)
+    short = min(score.fail, sum(status == INSUFFICIENT for status in statuses))
+    too_short = f", {short:,} too short for a figure" if short else ""
+    failed = score.fail - short
+    return KeyNumber("Tasks", f"{ok:,} ok", f"{failed:,} failed{too_short}{left}", "bad" if failed else "")
 
 
 def _gpus(summary: Summary) -> KeyNumber:

@@ -9,7 +9,8 @@ from markupsafe import Markup
 
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.format import number, one_line, percent
-from benchsuite.report.show.html.curves import Figure, Key
+from benchsuite.report.show.html.curves import Figure
+from benchsuite.report.show.html.legend import Key
 from benchsuite.report.show.svg import HEIGHT, WIDTH, scale, short
 from benchsuite.report.stats.scaling import Curve, Point, curves
 
