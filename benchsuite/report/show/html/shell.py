@@ -30,9 +30,14 @@ def page_of_parts(title: str, intro: Sequence[Sentence], parts: Sequence[Section
     return render("shell.html", title=title, intro=tuple(intro), body=body)
 
 
-def render(template: str, **values: Any) -> str:
-    """A page from a template that extends `shell.html`. `values` needs at least `title`."""
-    style, script = _joined(_STYLES), _joined(_SCRIPTS)
+def render(template: str, styles: Sequence[str] = (), **values: Any) -> str:
+    """A page from a template that extends `shell.html`.
+
+    Args:
+        styles: the page's own style sheets, beside those of every page.
+        values: of the template; `title` at least.
+    """
+    style, script = _joined((*_STYLES, *styles)), _joined(_SCRIPTS)
     return (
         _environment()
         .get_template(template)
