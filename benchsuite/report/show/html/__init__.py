@@ -24,6 +24,8 @@ from benchsuite.report.show.sections.gpus import findings, gpus_section, scaling
 from benchsuite.report.show.sections.tasks import failures_section
 
 _MOST_TEXT = 200_000
+# The facts about a score whose content the intro states.
+_IN_INTRO = ("Incomplete", "No score", "Never ok", "Not ok so far", "No ratio", "Only a part")
 # The columns of the table of jobs that a phone shows.
 _NARROW_JOBS = ("job", "perf", "95 %", "fail")
 
@@ -125,6 +127,6 @@ def _places(report: Report, shown: Document) -> Places:
 
 
 def _reservations(shown: Document) -> tuple[Fact, ...]:
-    """The facts about the score that a reader must see, since they warn of something."""
-    facts = shown.score.notes if shown.score else ()
+    """The facts about the score that a reader must see, since they warn of something that the intro leaves out."""
+    facts = (fact for fact in (shown.score.notes if shown.score else ()) if not fact.label.startswith(_IN_INTRO))
     return tuple(fact for fact in facts if any(span.tone in ("warn", "bad") for span in fact.sentence.spans))
