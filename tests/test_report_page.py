@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 import shutil
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from conftest import keep_run, make_gpu, make_result, make_run, make_task
-from outputs import call, sample
+from outputs import call, report_of, sample
 
 from benchsuite.measurement import Measurement, Slice
 from benchsuite.records import Failure, Result
@@ -19,18 +21,22 @@ from benchsuite.report.measure.window import task_window
 from benchsuite.report.read.curves import Curve, Panel
 from benchsuite.report.read.load import Loaded, Row, load
 from benchsuite.report.read.summary_file import write_summary
-from benchsuite.report.show.html import charts, page
-from benchsuite.report.show.html.matrix import level, matrix
-from benchsuite.report.show.report import Report
-from benchsuite.report.show.svg import paint, scale, thinned
+from benchsuite.report.show.document import Cell, Column, Section, sentence, table
+from benchsuite.report.show.html import curves, page
+from benchsuite.report.show.html.shell import page_of_parts
+from benchsuite.report.show.report import Report, document
+from benchsuite.report.show.svg import merged, paint, scale, thinned
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.score import score
 from benchsuite.report.stats.summarise import summarise
 from benchsuite.report.stats.weights import weigh, weights_for
+from benchsuite.rundir import RunDir
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 EVIL = "<script>alert(1)</script>"
+# The links of the page lead to its own sections, or to a log by a relative path.
+OWN_LINK = re.compile(r"#[a-z0-9-]+|\./\S+")
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 LOADING = {"src", "href", "srcset", "data", "poster", "action", "formaction", "xlink:href", "background"}
 
@@ -44,6 +50,7 @@ class Reader(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self.title = ""
+        self.headings: list[str] = []
         self.tables: list[list[list[str]]] = []
         self.feed(text)
         self.close()
@@ -70,6 +77,8 @@ class Reader(HTMLParser):
         self.texts.append(data)
         if "h1" in self.open:
             self.title += data
+        if "h2" in self.open:
+            self.headings.append(data)
         if {"td", "th"} & set(self.open):
             self.tables[-1][-1][-1] += data
 
@@ -77,13 +86,13 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
     def first_column(self, table: int = 1) -> list[str]:
-        """Of the job table, by default: the score block is no table."""
+        """Of the table of jobs, by default: a page without a baseline has no table before it."""
         return [row[0] for row in self.tables[table - 1][1:]]
 
 
-def page_of(folder: Path, **fields: object) -> str:
+def page_of(folder: Path, file: Path | None = None) -> str:
     loaded = load(folder)
-    return page(report_on(loaded), loaded)
+    return page(report_on(loaded), loaded, file)
 
 
 def report_on(loaded: Loaded) -> Report:
@@ -125,63 +134,75 @@ def test_everything_is_escaped_and_nothing_is_loaded(tmp_path: Path) -> None:
         "script": 1, "style": 1, "img": 0, "link": 0, "iframe": 0,
     }  # fmt: skip
     for tag, attributes in read.tags:
-        assert not LOADING & set(attributes), (tag, attributes)
+        assert not (LOADING - {"href"}) & set(attributes), (tag, attributes)
+        assert "href" not in attributes or (tag == "a" and OWN_LINK.fullmatch(attributes["href"] or "")), attributes
         assert not [name for name in attributes if name.startswith("on") or name == "style"], (tag, attributes)
     assert not re.search(r"url\(|@import", text)
     assert "http" not in text.replace('http-equiv="Content-Security-Policy"', "")
 
 
 def test_all_parts_are_there_in_order(tmp_path: Path) -> None:
+    """The verdict stands first, and failures before all figures."""
     results = [with_hold(make_result("a", [50] * 30)), make_result("a", [48] * 30, gpu=1)]
     error = Failure(kind="oom", message="no memory", traceback="\n".join(f"printed {line}" for line in range(99)))
     results.append(make_result("b", (), status="oom", error=error))
     keep_run(tmp_path, results)
     text = page_of(tmp_path)
-    headings = re.findall(r"<h2>(.*?)</h2>", text)
-    assert headings == ["Score", "Jobs", "Not ok", "GPUs", "Throughput over time", "Failures, with their last lines",
-                        "Environment"]  # fmt: skip
     read = Reader(text)
-    assert len(read.named("polyline")) == 2
-    assert [box["class"] for box in read.named("rect")] == ["window", "hold", "window"]
+    assert read.headings[:5] == ["Failures", "Jobs", "GPUs side by side", "Throughput over time", "Details"]
+    assert read.headings[-1] == "Environment"
+    assert text.index('class="verdict"') < text.index('class="numbers"') < text.index(">Failures<")
+    assert [link["href"] for link in read.named("a")][1:] == ["#failures", "#jobs", "#gpus", "#throughput", "#details"]
+    assert {name: len(read.named(name)) for name in ("header", "nav", "main", "h1")} == dict.fromkeys(
+        ("header", "nav", "main", "h1"), 1
+    )
+    assert len([line for line in read.named("polyline")]) == 2
+    assert [box["class"] for box in read.named("rect")] == ["window", "hold"]
     assert "printed 98" in text
     assert "printed 58" not in text, "the last lines only"
-    assert text.index('class="figure">') < text.index(">Jobs<")
-    assert "96.0" in [cell for row in read.tables[2] for cell in row], "GPU 1 in percent of the best"
+    assert "\N{MINUS SIGN}2.0" in [cell for row in read.tables[1] for cell in row], "GPU 1 against the median"
     assert all(head.get("scope") for head in read.named("th"))
     assert 'aria-sort="none"' in text
     assert "<dd>jobs suite</dd>" in text
+
+
+def test_a_failure_has_its_type_and_a_link_to_its_log(tmp_path: Path) -> None:
+    error = Failure(kind="ValueError", message="no such layer", traceback=None)
+    result = make_result("b", (), status="failed", error=error)
+    keep_run(tmp_path / "out 1", [make_result("a"), result])
+    assert "Whole log" not in page_of(tmp_path / "out 1"), "the log is gone"
+    log = RunDir(tmp_path / "out 1").log(result.task, 1, "err")
+    log.parent.mkdir(exist_ok=True)
+    log.write_text("printed\n")
+    linked = page_of(tmp_path / "out 1", tmp_path / "pages" / "p.html")
+    assert f'<a href="./../out%201/logs/{log.name}">Whole log</a>' in linked
+    assert "<b>ValueError</b>: no such layer" in linked
+    assert f"Whole log: {log}" in page_of(tmp_path / "out 1"), "without a place of the page"
+
+
+def test_other_pages_use_the_same_shell() -> None:
+    column: Column[str] = Column("system <b>", lambda name: Cell(name, note="a note"))
+    parts = [Section("Machines", (table((column,), ["one", "two\x1b"]), sentence("Both.")))]
+    text = page_of_parts("2 systems & more", [sentence("One is faster."), sentence("Quite.")], parts)
+    read = Reader(text)
+    assert (read.title, read.headings) == ("2 systems & more", ["Machines"])
+    assert '<p class="verdict">One is faster.</p>' in text
+    assert read.tables == [[["system <b>"], ["one"], ["two\N{REPLACEMENT CHARACTER}"]]]
+    assert 'data-tip="a note" tabindex="0"' in text
+    assert len(read.named("script")) == len(read.named("style")) == 1
 
 
 def test_no_control_character_of_a_file_gets_into_the_page(tmp_path: Path) -> None:
     keep_run(tmp_path, [make_result("a\x1b[2J\u202e", host="h\x9b", gpu=gpu) for gpu in range(2)])
     text = page_of(tmp_path)
     assert all(c.isprintable() or c in "\n\t" for c in text)
-    assert text.count("a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}") >= 3, "name, curve, matrix"
-
-
-def test_the_matrix_compares_gpus_by_the_row(tmp_path: Path) -> None:
-    """A task on several GPUs has no place in it."""
-    rates = ((0, 100), (1, 96), (2, 80), (3, 98))
-    results = [make_result("a", [rate] * 30, gpu=gpu) for gpu, rate in rates]
-    results += [make_result("b", gpu=0), make_result("b", (), gpu=1, status="oom")]
-    both = msgspec.structs.replace(make_task("c"), gpus=(make_gpu(0), make_gpu(1)))
-    keep_run(tmp_path, [*results, make_result(task=both)], run=make_run(4))
-    found = matrix(summarise(load(tmp_path)))
-    assert found
-    assert (found.hosts, found.gpus, found.left_out) == ((("hostA", 4),), ("GPU 0", "GPU 1", "GPU 2", "GPU 3"), 0)
-    a, b = (cells for _, cells in found.rows)
-    assert [(cell.text, level(cell)) for cell in a] == [
-        ("100.0", "level0"), ("96.0", "level2"), ("80.0", "level4"), ("98.0", "level1"),
-    ]  # fmt: skip
-    assert a[1].value == pytest.approx(0.96)
-    assert a[1].note == "96.00 items/s; 1 task, 0 not ok"
-    assert [(cell.text, level(cell)) for cell in b[1:3]] == [("1 oom", "failed"), ("n/a", "none")]
+    assert text.count("a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}") >= 3, "name, curve, heat map"
 
 
 def test_cells_are_sorted_by_their_values_and_absent_ones_last(tmp_path: Path) -> None:
     """Not by what is read: 1,234.50 image/s is a number."""
     keep_run(tmp_path, [make_result("a", [1234.5] * 30), make_result("b", (), status="oom")])
-    text = page_of(tmp_path).partition("<h2>Environment")[0]
+    text = page_of(tmp_path).partition("<h2>GPUs")[0]
     cells = re.findall(r'<td class="right"([^>]*)>(?:<span[^>]*>)?(1,23\d[^<]*|n/a)<', text)
     values = {shown: re.findall(r'data-value="([^"]*)"', attributes) for attributes, shown in cells}
     ((perf,),) = (of for shown, of in values.items() if shown.startswith("1,23"))
@@ -189,34 +210,48 @@ def test_cells_are_sorted_by_their_values_and_absent_ones_last(tmp_path: Path) -
     assert all(attributes.strip() == 'data-absent=""' for attributes, shown in cells if shown == "n/a")
 
 
+def rows_of(*results: Result) -> list[Row]:
+    return [Row(r.task, "ok", None, r, None, task_window(r)) for r in results]
+
+
+def panels(*results: Result) -> list[curves.Figure]:
+    return [figure for group in curves.timelines(rows_of(*results)).groups for figure in group.figures]
+
+
 def test_the_window_is_shaded_where_it_is() -> None:
     """15 s of slices: the window is from 5 s to 14 s; the drawing is 266 wide, from 46 on."""
-    result = make_result()
-    row = Row(result.task, "ok", None, result, None, task_window(result))
-    ((_, (figure,)),) = [(group.name, group.figures) for group in charts.timelines([row]).groups]
+    (figure,) = panels(make_result())
     (box,) = Reader(str(figure.svg)).named("rect")
     assert float(box["x"] or 0) == pytest.approx(46 + 266 * 5 / 15, abs=0.1)
     assert float(box["width"] or 0) == pytest.approx(266 * 9 / 15, abs=0.1)
 
 
-def test_jobs_of_one_task_each_share_a_row() -> None:
-    results = [make_result(job, [50] * 30) for job in ("a", "b")]
-    rows = [Row(r.task, "ok", None, r, None, task_window(r)) for r in results]
-    (group,) = charts.timelines(rows).groups
-    assert [figure.note for figure in group.figures] == ["50.00 image/s"] * 2
-    assert [group.name for group in charts.timelines([*rows, rows[0]]).groups] == ["a, image/s", "b, image/s"]
+def test_shades_of_many_tasks_do_not_add_up() -> None:
+    assert merged([(3, 5), (0, 2), (1, 2.5), (3.5, 4)]) == [(0, 2.5), (3, 5)]
+    (figure,) = panels(make_result(), make_result(repeat=1), make_result(repeat=2))
+    assert len(Reader(str(figure.svg)).named("rect")) == 1
+
+
+def test_each_line_of_a_job_is_named() -> None:
+    """A colour for each GPU and a dash for each repeat; with a single GPU a colour for each repeat."""
+    (figure,) = panels(*(make_result(gpu=gpu, repeat=repeat) for repeat in range(2) for gpu in range(2)))
+    lines = Reader(str(figure.svg)).named("polyline")
+    assert [line["class"] for line in lines] == ["c0", "c1", "c0 d1", "c1 d1"]
+    assert [(line["data-tip"] or "").partition(":")[0] for line in lines] == [
+        "GPU 0, repeat 1", "GPU 1, repeat 1", "GPU 0, repeat 2", "GPU 1, repeat 2",
+    ]  # fmt: skip
+    assert [(key.look, key.name) for key in figure.keys] == [
+        ("c0", "GPU 0"), ("c1", "GPU 1"), ("plain d0", "repeat 1"), ("plain d1", "repeat 2"),
+    ]  # fmt: skip
+    (figure,) = panels(make_result(), make_result(repeat=1))
+    assert [(key.look, key.name) for key in figure.keys] == [("c0", "GPU 0, repeat 1"), ("c1", "repeat 2")]
 
 
 def test_a_burst_is_reported_beside_its_jobs_name() -> None:
     results = [make_result(job, [100] * 29 + [last]) for job, last in (("a", 5e4), ("a", 5e3), ("b", 200))]
-    rows = [Row(r.task, "ok", None, r, None, task_window(r)) for r in results]
-    names = [group.name for group in charts.timelines(rows).groups]
-    assert names == ["a, image/s (2 slices above, up to 50,000.00)", "b, image/s"]
-    (group,) = charts.timelines(rows[1:]).groups
-    assert [figure.note for figure in group.figures] == [
-        "100.00 image/s (1 slice above, up to 5,000.00)",
-        "100.00 image/s",
-    ]
+    notes = [(figure.name, figure.note.partition(",")[0]) for figure in panels(*results)]
+    assert notes[0][1].startswith("image/s (2 slices above")
+    assert notes[1] == ("b", "image/s")
 
 
 def test_telemetry_is_drawn_where_it_was_kept(tmp_path: Path) -> None:
@@ -226,17 +261,18 @@ def test_telemetry_is_drawn_where_it_was_kept(tmp_path: Path) -> None:
     file = tmp_path / "telemetry" / "vae.J0.1.a1.jsonl"
     file.write_bytes(b'{"of": 3}\n[]\nnull\n{"kind":\xff\n' + file.read_bytes() + b'{"of":"GPU-0001","monoto')
     text = page_of(tmp_path)
-    assert text.count('class="telemetry"') == 2
-    for shown in ("GPU 0: power", "GPU 1: temperature", "GPU 1: SM clock", "processes: CPUs busy"):
-        assert shown in text
-    assert "300 to 319 W" in text
+    assert text.count('class="telemetry"') == 1, "one group a job"
+    for shown in ("<b>power</b>", "<b>temperature</b>", "<b>SM clock</b>", "<b>CPUs busy</b>"):
+        assert text.count(shown) == 1
+    for gpu in range(2):
+        assert f'data-tip="GPU {gpu}, repeat 1: 300 to 319 W"' in text
     assert "CPUs stolen" not in text
 
 
 def test_what_a_hypervisor_withheld_is_drawn(tmp_path: Path) -> None:
     keep_run(tmp_path, [make_result()])
     sample(tmp_path, stolen=1.5)
-    assert "CPUs stolen of processes: 1.5 to 1.5" in page_of(tmp_path)
+    assert "CPUs stolen</b>1.5 to 1.5" in page_of(tmp_path)
 
 
 def test_a_series_of_another_folder_is_not_read(tmp_path: Path) -> None:
@@ -256,9 +292,9 @@ def test_a_thousand_tasks_stay_a_small_page(tmp_path: Path) -> None:
     loaded = Loaded(tmp_path, make_run(8), True, rows, (), ())
     text = page(report_on(loaded), loaded)
     Reader(text)
-    assert f"{1000 - charts.MOST_TIMELINES} more tasks are left out" in text
-    assert text.count("<polyline") == charts.MOST_TIMELINES
-    assert len(text) < 1_500_000
+    assert f"{1000 - curves.MOST_TIMELINES} more tasks are left out" in text
+    assert text.count("<polyline class=") == curves.MOST_TIMELINES
+    assert len(text) < 1_000_000
 
 
 def test_of_a_summary_it_says_what_is_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -269,7 +305,7 @@ def test_of_a_summary_it_says_what_is_left_out(capsys: pytest.CaptureFixture[str
     Reader(text)
     assert "made from a summary" in text
     assert "<polyline" not in text
-    assert ">GPUs<" in text
+    assert ">GPUs side by side<" in text
 
 
 @pytest.mark.parametrize(
@@ -310,6 +346,13 @@ def browse(file: Path, fragment: str, home: Path) -> tuple[Reader, list[str]]:
     return Reader(done.stdout), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
+def without_policy(text: str) -> str:
+    """The page without its policy, so that a test can act in it."""
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy"[^>]*>', text)
+    assert policy is not None
+    return text.replace(policy[0], "")
+
+
 def sortable_run(folder: Path) -> Path:
     rates = {"nine": 9, "thousand": 1000, "eighty": 80}
     results = [make_result(job, [rate] * 30) for job, rate in rates.items()]
@@ -321,7 +364,6 @@ def sortable_run(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("fragment", "order", "state"),
     [
-        ("", ["none", "nine", "thousand", "eighty"], "none"),
         ("#sort=perf", ["nine", "eighty", "thousand", "none"], "ascending"),
         ("#sort=-perf", ["thousand", "eighty", "nine", "none"], "descending"),
     ],
@@ -336,21 +378,87 @@ def test_the_job_table_is_sorted_from_the_address(fragment: str, order: list[str
     assert perf["aria-sort"] == state
 
 
+# What a user does, with what the page then shows, as the text of one element.
+ACTS = """<script>
+const found = [];
+const at = (selector) => document.querySelector(selector);
+const cell = at(".heat td[data-tip]");
+cell.focus();
+found.push(at("#tip").hidden, at("#tip").textContent.split("\\n")[0], cell.getAttribute("aria-describedby"));
+cell.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
+found.push(document.activeElement === cell.nextElementSibling, cell.tabIndex, at("#tip").textContent.split("\\n")[0]);
+document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+found.push(at("#tip").hidden);
+const back = getComputedStyle(document.body).backgroundColor;
+at(".theme").click();
+found.push(document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor !== back);
+const line = at("#throughput polyline"), box = line.getBoundingClientRect();
+const place = { bubbles: true, clientX: box.left + box.width / 2, clientY: box.top };
+line.dispatchEvent(new PointerEvent("pointermove", place));
+found.push(at("#tip").textContent.split("\\n")[1].replace(/ at .*/, ""));
+const header = at("#jobs th[data-key=perf] button");
+header.click();
+header.click();
+const names = Array.from(document.querySelectorAll("#jobs tbody th"), (name) => name.textContent);
+found.push(names, header.parentElement.getAttribute("aria-sort"));
+document.querySelector("main").textContent = JSON.stringify(found);
+</script>"""
+
+
 @needs_chromium
-def test_a_header_is_a_button_that_sorts(tmp_path: Path) -> None:
-    """Twice pressed: descending. The page's policy is taken out, so that the test can press."""
-    text = page_of(sortable_run(tmp_path / "run"))
-    press = (
-        "<script>const b = document.querySelector('th[data-key=perf] button'); b.focus(); b.click(); b.click()</script>"
+def test_a_page_answers_pointer_and_keyboard(tmp_path: Path) -> None:
+    """Tooltips, arrow keys in the heat map, the theme, the value under the pointer, and a header pressed twice."""
+    keep_run(
+        tmp_path / "run",
+        [make_result(job, [rate] * 30, gpu=gpu) for job, rate in (("a", 50), ("b", 60)) for gpu in (0, 1)],
     )
     file = tmp_path / "p.html"
-    policy = re.search(r'<meta http-equiv="Content-Security-Policy"[^>]*>', text)
-    assert policy is not None
-    file.write_text(text.replace(policy[0], "").replace("</body>", f"{press}</body>"), encoding="utf-8")
+    file.write_text(without_policy(page_of(tmp_path / "run")).replace("</body>", f"{ACTS}</body>"), encoding="utf-8")
     read, console = browse(file, "", tmp_path / "home")
     assert console == []
-    assert read.first_column() == ["thousand", "eighty", "nine", "none"]
-    assert len(read.named("button")) == len([th for th in read.named("th") if "data-key" in th])
+    shown = json.loads(next(text for text in read.texts if text.startswith("[false")))
+    assert shown == [
+        False, "a on GPU 0 (0000) on hostA", "tip", True, -1, "a on GPU 1 (0001) on hostA", True, "dark", True,
+        "50 image/s",
+        ["b", "a"], "descending",
+    ]  # fmt: skip
+
+
+FRAME = """<iframe id="phone" style="width:390px;height:800px;border:0" srcdoc="{page}"></iframe><p id="found"></p>
+<script>
+document.getElementById("phone").addEventListener("load", (event) => {{
+  const root = event.target.contentDocument.documentElement;
+  const shown = (selector) => Array.from(root.querySelectorAll(selector), (cell) => {{
+    const box = cell.getBoundingClientRect();
+    return box.width > 0 && box.left >= 0 && box.right <= 390;
+  }});
+  const rows = ".bars tbody:last-of-type tr > ";
+  document.getElementById("found").textContent = JSON.stringify([
+    root.scrollWidth === root.clientWidth,
+    shown(rows + "th"), shown(rows + "td:nth-child(3)"), shown(rows + "td.word"), shown("svg .bar"),
+    shown("#jobs tbody tr:first-child > *"),
+  ]);
+}});
+</script>"""
+
+
+@needs_chromium
+def test_a_phone_shows_job_ratio_and_verdict_without_scrolling_sideways(tmp_path: Path) -> None:
+    for name, rate in (("here", 100), ("base", 80)):
+        rates = [(job, repeat, rate + repeat) for job in ("a", "b_with_a_long_name") for repeat in range(3)]
+        keep_run(tmp_path / name, [make_result(job, [of] * 30, repeat=repeat) for job, repeat, of in rates])
+    here, base = (summarise(load(tmp_path / name)) for name in ("here", "base"))
+    text = page(report_of(here, base=base), load(tmp_path / "here"))
+    file = tmp_path / "p.html"
+    file.write_text(FRAME.format(page=html.escape(without_policy(text))), encoding="utf-8")
+    read, console = browse(file, "", tmp_path / "home")
+    assert console == []
+    found = json.loads(next(text for text in reversed(read.texts) if text.startswith("[")))
+    fits, jobs, ratios, verdicts, charts, columns = found
+    assert fits
+    assert jobs == ratios == verdicts == [True, True]
+    assert all(charts) and len(charts) == 4, "two overall ratios and two jobs"
+    assert [name for name, shown in zip(("job", "n", "fail"), columns, strict=False) if shown] == ["job", "fail"]
 
 
 @needs_chromium
@@ -366,4 +474,4 @@ def test_the_policy_stops_what_is_not_ours(tmp_path: Path) -> None:
     file.write_text(text.replace("</body>", f"{evil}</body>"), encoding="utf-8")
     read, console = browse(file, "", tmp_path / "home")
     assert any("Content Security Policy" in line for line in console)
-    assert read.title == f"Results of it {EVIL}"
+    assert read.title == document(report_on(load(tmp_path / "run"))).title

@@ -59,20 +59,20 @@ def written(report: Report, folder: Path | None, asked: list[Target]) -> Iterato
         OutputError: a file exists or cannot be written.
     """
     for target in asked:
-        text = _text(target.kind, report, folder)
+        text = _text(target.kind, target.file, report, folder)
         if not target.to_stdout:
             # A folder's name may hold bytes that are not text.
             write_for_user(Path(target.file), text.encode(errors="replace"), f"--{target.kind}")
         yield target, text
 
 
-def _text(kind: str, report: Report, folder: Path | None) -> str:
-    """The report in one format. Only that format's modules are imported, for pandas and jinja2 are slow to import."""
+def _text(kind: str, file: str, report: Report, folder: Path | None) -> str:
+    """The report in one format, for `file`. Only its modules are imported: pandas and jinja2 are slow to import."""
     if kind == "html":
         from benchsuite.report.read.load import load
         from benchsuite.report.show.html import page
 
-        return page(report, load(folder) if folder else None)
+        return page(report, load(folder) if folder else None, Path(file))
     if kind == "md":
         from benchsuite.report.show.markdown import markdown
 

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 
-from benchsuite.report.read.curves import Panel
+from benchsuite.report.read.curves import Panel, Span
 
 # In the SVG's own units, which the page scales.
-WIDTH, HEIGHT = 320, 110
+WIDTH, HEIGHT = 320, 130
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 20
 # More points than pixels add bytes, but show nothing more.
 _POINTS = 240
 
 
-def paint(panel: Panel, label: str) -> str:
+@dataclass(frozen=True)
+class Look:
+    """The look of a curve: classes `c0` to `c7` and `d0` to `d3` of the style sheet, and the text of its tooltip."""
+
+    colour: int = 0
+    dash: int = 0
+    tip: str = ""
+
+
+def paint(panel: Panel, label: str, looks: Sequence[Look] = (), most_points: int = _POINTS) -> str:
     """The panel as one `<svg>` element.
 
     Args:
         label: the content of the picture in words, for screen readers.
+        looks: one for each curve; without them all curves look alike.
+        most_points: of each curve.
     """
     values = [value for curve in panel.curves for _, value in curve.points]
     top, step = scale(max(values, default=0.0) if panel.top is None else panel.top)
@@ -31,21 +43,42 @@ def paint(panel: Panel, label: str) -> str:
     def place_y(y: float) -> float:
         return _TOP + height * (1 - min(1.0, max(0.0, y / top)))
 
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">']
-    shades = [(curve.window, "window") for curve in panel.curves if curve.window]
-    shades += [(curve.hold, "hold") for curve in panel.curves if curve.hold]
-    for span, look in shades:
-        left, right = map(place_x, span)
-        box = f'x="{left:.1f}" y="{_TOP}" width="{max(0.0, right - left):.1f}" height="{height}"'
-        parts.append(f'<rect class="{look}" {box}/>')
+    parts = [_opened(panel, label, top)]
+    for look in ("window", "hold"):
+        for left, right in merged(span for curve in panel.curves if (span := getattr(curve, look))):
+            start, end = place_x(left), place_x(right)
+            box = f'x="{start:.1f}" y="{_TOP}" width="{max(0.0, end - start):.1f}" height="{height}"'
+            parts.append(f'<rect class="{look}" {box}/>')
     parts += _rules(top, step, place_y)
     for x, anchor in ((0.0, "start"), (panel.end_s, "end")):
         text = f"{x:,.1f}".removesuffix(".0") + " s" if x else "0"
-        parts.append(f'<text x="{place_x(x):.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">{text}</text>')
-    for curve in panel.curves:
-        line = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in thinned(curve.points))
-        parts.append(f'<polyline points="{line}"/>')
+        parts.append(f'<text x="{place_x(x):.1f}" y="{HEIGHT - 5}" text-anchor="{anchor}">{text}</text>')
+    for curve, of in zip(panel.curves, looks or [Look()] * len(panel.curves), strict=True):
+        line = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in thinned(curve.points, most_points))
+        dash = f" d{of.dash}" if of.dash else ""
+        tip = f' data-tip="{escape(of.tip)}"' if of.tip else ""
+        parts.append(f'<polyline class="c{of.colour}{dash}"{tip} points="{line}"/>')
     return "".join([*parts, "</svg>"])
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The spans with those that overlap joined, so that shades do not add up."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _opened(panel: Panel, label: str, top: float) -> str:
+    """The opening tag, with the axes' ends for the script that shows the value under the pointer."""
+    axes = f'data-left="{_LEFT}" data-right="{WIDTH - _RIGHT}" data-upper="{_TOP}" data-lower="{HEIGHT - _BOTTOM}"'
+    ends = f'data-top="{top:g}" data-end="{panel.end_s:g}" data-unit="{escape(panel.unit)}"'
+    return (
+        f'<svg class="roving" viewBox="0 0 {WIDTH} {HEIGHT}" role="group" aria-label="{escape(label)}" {axes} {ends}>'
+    )
 
 
 def _rules(top: float, step: float, place_y: Callable[[float], float]) -> Iterator[str]:
@@ -73,11 +106,11 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """At most `_POINTS` points: the lowest and highest of each stretch, so that every dip stays."""
-    if len(points) <= _POINTS:
+def thinned(points: Sequence[tuple[float, float]], most: int = _POINTS) -> Sequence[tuple[float, float]]:
+    """At most `most` points: the lowest and highest of each stretch, so that every dip stays."""
+    if len(points) <= most:
         return points
-    size = math.ceil(len(points) / (_POINTS / 2))
+    size = math.ceil(len(points) / (most / 2))
     kept: list[tuple[float, float]] = []
     for at in range(0, len(points), size):
         part = points[at : at + size]

@@ -2,144 +2,131 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import shlex
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
-from benchsuite.records import Machine
-from benchsuite.report.read.load import OPEN, Loaded, Row
-from benchsuite.report.show.document import Fact, Sentence, Table, fact
-from benchsuite.report.show.format import NONE, count, number, one_line
-from benchsuite.report.show.html.charts import Figures, telemetry, timelines
-from benchsuite.report.show.html.matrix import level, matrix
+from benchsuite.report.read.load import Loaded
+from benchsuite.report.show.document import Document, Fact, Section
+from benchsuite.report.show.html.bars import Bars, bars
+from benchsuite.report.show.html.curves import Figures, telemetry, timelines
+from benchsuite.report.show.html.environment import environment, gpu_table
+from benchsuite.report.show.html.failures import MOST_FAILURES, troubles
+from benchsuite.report.show.html.heat import heat_map, shade
+from benchsuite.report.show.html.key_numbers import key_numbers
+from benchsuite.report.show.html.scaling import scaling_figures
+from benchsuite.report.show.html.scores import NARROW, score_table
+from benchsuite.report.show.html.shell import render
 from benchsuite.report.show.report import Report, document
+from benchsuite.report.show.sections.comparison import comparison_section
+from benchsuite.report.show.sections.gpus import findings, gpus_section, scaling_section
+from benchsuite.report.show.sections.tasks import failures_section
 
-# The last lines shown of each failure, and the number of different failures shown.
-_LAST_LINES = 40
-_MOST_FAILURES = 100
-_LONGEST_LINE = 500
 _MOST_TEXT = 200_000
+# The facts about a score whose content the intro states.
+_IN_INTRO = ("Incomplete", "No score", "Never ok", "Not ok so far", "No ratio", "Only a part")
+# The columns of the table of jobs that a phone shows.
+_NARROW_JOBS = ("job", "perf", "95 %", "fail")
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Tasks that failed with the same message: the first one, its last lines, and the number of the others."""
+class Against:
+    """The bars of a comparison, with the section that holds its table and the differences of both sides."""
 
-    task: str
-    status: str
-    message: str
-    lines: str
-    alike: int
+    bars: Bars
+    section: Section
 
 
-def page(report: Report, loaded: Loaded | None) -> str:
+@dataclass(frozen=True)
+class Places:
+    """The sections of a document by their places on the page; `rest` holds those that are folded at its end."""
+
+    failures: Section | None
+    scaling: Section | None
+    comparisons: tuple[Section, ...]
+    rest: tuple[Section, ...]
+
+
+def page(report: Report, loaded: Loaded | None, file: Path | None = None) -> str:
     """The whole page.
 
     Args:
         loaded: the results folder; None for a summary or for several runs, which have no curves and no last lines.
+        file: the file of the page, from which links lead to the logs.
     """
-    style, script = (Markup(_shipped(name)) for name in ("page.css", "page.js"))  # noqa: S704 - our own files
-    rows = loaded.rows if loaded else ()
-    troubles = _troubles(rows)
-    return _template().render(
-        document=document(report),
-        style=style,
-        script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-        matrix=None if report.gpus else matrix(report.summary),  # --compare-gpus shows more
+    shown = document(report)
+    values = _values(report, loaded, shown, file)
+    return render("report.html", title=shown.title, sections=tuple(_links(values)), **values)
+
+
+def _values(report: Report, loaded: Loaded | None, shown: Document, file: Path | None) -> dict[str, Any]:
+    """The values of the template."""
+    summary, rows = report.summary, loaded.rows if loaded else ()
+    failed = troubles(loaded, file) if loaded else []
+    places = _places(report, shown)
+    compared = zip(report.comparisons, places.comparisons, strict=True)
+    return dict(
+        document=shown,
+        numbers=tuple(key_numbers(report, shown)),
+        reservations=_reservations(shown),
+        troubles=failed[:MOST_FAILURES],
+        more_troubles=max(0, len(failed) - MOST_FAILURES),
+        logs=report.logs,
+        places=places,
+        scores=score_table(report),
+        narrow_scores=NARROW,
+        narrow_jobs=_NARROW_JOBS,
+        comparisons=tuple(Against(bars(summary, of), section) for of, section in compared),
+        heat=heat_map(summary),
+        shade=shade,
+        findings=tuple(findings(report.gpus)) if report.gpus else (),
+        scaling=scaling_figures(summary),
         has_folder=loaded is not None,
-        several=bool(report.summary.sessions),
+        several=bool(summary.sessions),
         timelines=timelines(rows),
         telemetry=telemetry(loaded.path, rows) if loaded else Figures(()),
-        troubles=troubles[:_MOST_FAILURES],
-        more_troubles=max(0, len(troubles) - _MOST_FAILURES),
-        logs=report.logs,
-        environment=tuple(_environment(report, loaded)),
-        machines=report.summary.machines,
+        environment=tuple(environment(summary, loaded)),
+        machines=tuple((machine, gpu_table(machine)) for machine in summary.machines),
         profile_text=loaded.run.profile.text[:_MOST_TEXT] if loaded and loaded.run else None,
     )
 
 
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_shipped),
-        autoescape=True,
-        finalize=_clean,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+def _links(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The id and the name of each section that the page has, in order."""
+    places, comparisons = values["places"], values["comparisons"]
+    against = [(f"against-{at}", f"Against {of.bars.name}") for at, of in enumerate(comparisons, start=1)]
+    found = (
+        ("failures", "Failures", values["troubles"] or places.failures),
+        ("scores", "Scores", values["scores"]),
+        *((target, name, True) for target, name in against),
+        ("jobs", "Jobs", values["document"].jobs),
+        ("gpus", "GPUs", values["heat"] or values["findings"]),
+        ("scaling", "Scaling", places.scaling),
+        ("throughput", "Throughput", values["timelines"].groups),
+        ("telemetry", "Telemetry", values["telemetry"].groups),
+        ("details", "Details", True),
     )
-    environment.tests["table"] = lambda part: isinstance(part, Table)
-    environment.tests["sentence"] = lambda part: isinstance(part, Sentence)
-    environment.filters["bytes"] = _bytes
-    environment.filters["level"] = level
-    return environment.get_template("page.html")
+    yield from ((target, name) for target, name, there in found if there)
 
 
-def _shipped(name: str) -> str:
-    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+def _places(report: Report, shown: Document) -> Places:
+    """The sections that the page draws, or shows elsewhere than at its end."""
+    by_title = {section.title: section for section in shown.sections}
+
+    def taken(section: Section | None) -> Section | None:
+        return by_title.pop(section.title, section) if section else None
+
+    taken(gpus_section(report.gpus))  # the heat map shows it
+    failures = taken(failures_section(report.summary, None))
+    scaling = taken(scaling_section(report.summary))
+    jobs = len(report.summary.jobs)
+    against = [comparison_section(comparison, jobs) for comparison in report.comparisons]
+    comparisons = tuple(taken(section) or section for section in against)
+    return Places(failures, scaling, comparisons, tuple(by_title.values()))
 
 
-def _hash(content: str) -> str:
-    """The hash by which a Content-Security-Policy permits an inline style or script."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
-
-
-def _troubles(rows: Sequence[Row]) -> list[Trouble]:
-    alike: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        error = row.result.error if row.result else None
-        if row.status not in ("ok", *OPEN):
-            traceback = (error.traceback if error else None) or ""
-            lines = "\n".join(line[:_LONGEST_LINE] for line in traceback.splitlines()[-_LAST_LINES:])
-            message = ((error.message if error else row.reason) or "no reason is recorded")[:_LONGEST_LINE]
-            alike[row.task.row, row.status, message, lines].append(row)
-    return [
-        Trouble(f"{same[0].task.id} on {same[0].task.device}", status, message, lines, len(same) - 1)
-        for (_, status, message, lines), same in alike.items()
-    ]
-
-
-def _clean(value: Any) -> Any:
-    """A value for the template; in text (or markup) each control character but line ends and tabs is replaced."""
-    if not isinstance(value, str):
-        return value
-    return type(value)("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in value))
-
-
-def _environment(report: Report, loaded: Loaded | None) -> Iterator[Fact]:
-    """The command, machines and isolation behind the figures."""
-    run, summary = loaded.run if loaded else None, report.summary
-    if run:
-        yield fact("Command", one_line(shlex.join(run.command), 2000))
-        for at, command in run.resumed:
-            yield fact("Resumed", f"{one_line(at)}: {one_line(command, 2000)}")
-    if summary.created:
-        yield fact("Created", one_line(summary.created))
-    for machine in summary.machines:
-        yield from _machine_facts(machine)
-    for kind, tasks in summary.isolation.items():
-        yield fact("Isolation", f"{one_line(kind, 400)} ({count(tasks, 'task')})")
-
-
-def _machine_facts(machine: Machine) -> Iterator[Fact]:
-    yield fact("Host", one_line(machine.host))
-    yield fact("System", one_line(f"{machine.system}, kernel {machine.kernel}"))
-    yield fact("CPU", f"{one_line(machine.cpu)}, {machine.cpus_usable} of {machine.cpus} usable")
-    yield fact("Memory", _bytes(machine.memory_bytes))
-    yield fact("Driver", one_line(machine.driver) if machine.driver else NONE)
-    yield fact("GPUs", f"{len(machine.gpus)}{f' ({one_line(machine.gpu_note)})' if machine.gpu_note else ''}")
-    yield fact("Python", one_line(machine.python))
-
-
-def _bytes(size: int | None) -> str:
-    return NONE if size is None else f"{number(size / 2**30)} GiB"
+def _reservations(shown: Document) -> tuple[Fact, ...]:
+    """The facts about the score that a reader must see, since they warn of something that the intro leaves out."""
+    facts = (fact for fact in (shown.score.notes if shown.score else ()) if not fact.label.startswith(_IN_INTRO))
+    return tuple(fact for fact in facts if any(span.tone in ("warn", "bad") for span in fact.sentence.spans))
