@@ -263,7 +263,7 @@ def test_several_runs_of_a_baseline(tmp_path: Path, call: Call) -> None:
     _, out, _ = call("report", "--full", here, "--compare", f"{a},{b},{c}", "--compare", str(b))
     flat = " ".join(out.split())
     assert "a, b, c; 3 sessions; hostA" in flat
-    assert flat.count("Base:") == 2
+    assert flat.count("Baseline:") == 2
 
 
 def test_commas_separate_runs_unless_a_name_has_them(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from benchsuite.report.show.document import Document, Fact, Part, ScoreBlock, Se
 from benchsuite.report.show.format import few
 from benchsuite.report.show.report import Report, document
 from benchsuite.report.show.sections.gpus import gpus_section
+from benchsuite.report.show.sections.headline import short_names
 from benchsuite.report.show.sections.score import score_block
 from benchsuite.report.show.sections.tasks import bad_files_section, failure_facts
 from benchsuite.report.show.sections.worst import worst_table
@@ -18,6 +19,8 @@ from benchsuite.report.stats.smoke import NO_SCORE, smoke_check
 LINES = 40
 # The numbers of failures, of files that cannot be used, and of sections that the last line names.
 _FAILURES, _FILES, _SECTIONS = 3, 4, 8
+# What a section holds, where its title says too little.
+_NAMES = {"Not ok": "each task that is not ok", "Unsteady": "each flagged task"}
 # Facts of the score block that need more room than they are worth in few lines.
 _LEFT_OUT = frozenset({"Penalty"})
 
@@ -81,8 +84,15 @@ def _explained(report: Report) -> Iterator[str]:
 def _not_shown(report: Report, full: Document, rows: int) -> Sentence:
     hidden = len(report.summary.jobs) - rows
     jobs = [f"{hidden} of {len(report.summary.jobs)} jobs"] if hidden > 0 else []
-    shown = gpus_section(report.gpus)
-    names = [section.title.partition(" (")[0] for section in full.sections if section != shown]
-    named = [name if name.startswith("Against") else name[:1].lower() + name[1:] for name in names]
-    parts = few([*jobs, *named, "what the score rests on"], _SECTIONS)
+    names = short_names(report.comparisons)
+    compared = [f"differences and intervals against {' and '.join(names)}"] if names else []
+    titles = (section.title.partition(" (")[0] for section in full.sections if section.title not in _shown(report))
+    own = [_NAMES.get(name, name[:1].lower() + name[1:]) for name in titles if not name.startswith("Against ")]
+    parts = few([*jobs, *compared, *own, "what the score rests on"], _SECTIONS)
     return sentence(f"Not shown: {', '.join(parts)}. Run with --full.", "quiet")
+
+
+def _shown(report: Report) -> set[str]:
+    """The titles of the sections that the short form shows, too."""
+    sections = (gpus_section(report.gpus), bad_files_section(report.summary))
+    return {section.title for section in sections if section}
