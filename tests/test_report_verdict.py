@@ -90,11 +90,11 @@ def test_words(here: Sequence[float], base: Sequence[float], margin: float, word
 @pytest.mark.parametrize(
     ("here", "base", "reason"),
     [
-        (side(BASE), LogMean(math.log(100), None, 0.0, 0), "the base keeps no figures per repeat"),
-        (side(BASE), side(BASE[:2]), "the base has 2 ok repeats; 3 are needed"),
+        (side(BASE), LogMean(math.log(100), None, 0.0, 0), "the baseline keeps no numbers per repeat"),
+        (side(BASE), side(BASE[:2]), "the baseline has 2 ok repeats; 3 are needed"),
         (side(BASE[:1]), side(BASE), "this run has 1 ok repeat; 3 are needed"),
         ("this run has a reason", side(BASE), "this run has a reason"),
-        ("this run has one", "the base has another", "this run has one; the base has another"),
+        ("this run has one", "the baseline has another", "this run has one; the baseline has another"),
     ],
 )
 def test_no_word_without_repeats(here: Side, base: Side, reason: str) -> None:
@@ -351,7 +351,7 @@ def test_a_published_baseline_gives_the_ratio_alone() -> None:
     jobs = tuple(msgspec.structs.replace(job, perf=2 * (job.perf or 0)) for job in base.jobs)
     found = against(msgspec.structs.replace(base, jobs=jobs), base)
     assert {round(job.ratio or 0, 3) for job in found.jobs} == {2.0}
-    reason = "this run keeps no figures per repeat; the base keeps no figures per repeat"
+    reason = "this run keeps no numbers per repeat; the baseline keeps no numbers per repeat"
     compared = [job for job in found.jobs if not job.excluded]
     assert 0 < len(compared) < len(found.jobs)
     assert {(job.verdict.word, job.verdict.reason) for job in compared} == {(None, reason)}
@@ -477,7 +477,7 @@ def test_a_summary_keeps_what_was_asked(tmp_path: Path) -> None:
 
 def report(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["report", *map(str, arguments)])
+        cli.main(["report", "--full", *map(str, arguments)])
     out, err = capsys.readouterr()
     return int(ended.value.code or 0), out, err
 
@@ -501,7 +501,7 @@ def test_several_bases_each_have_a_section_in_order(runs: Path, capsys: pytest.C
     assert max(map(len, out.splitlines())) <= 120
     places = [out.index(f"\nAgainst {base} ") for base in bases]
     assert places == sorted(places)
-    few, base, same = (out[a:b] for a, b in zip(places, [*places[1:], out.index("\nScore ")], strict=True))
+    few, base, same = (out[a:b] for a, b in zip(places, [*places[1:], len(out)], strict=True))
     assert few.count("other workload: params.batch_size 128 -> 64") == 0
     assert few.count("other workload: params.batch_size 64 -> 128") == 4
     assert base.index("driver") < base.index("ratio")
@@ -523,13 +523,13 @@ def test_several_bases_each_have_a_section_in_order(runs: Path, capsys: pytest.C
 def test_too_few_repeats_and_unlike_jobs_that_are_compared(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = report(capsys, runs / "here", "--compare", runs / "few", "--compare-unlike")
     flat = unwrapped(out)
-    assert "The ratio alone, the base has 2 ok repeats; 3 are needed: a, convnet_fp16" in flat
+    assert "No verdict, the baseline has 2 ok repeats; 3 are needed: a, convnet_fp16" in flat
     assert "* Not the same workload, compared because of --compare-unlike: a (other workload: params.batch" in flat
     assert (
-        "whole machine 0.97x (2 GPUs against 2), over 4 common jobs, 4 of another workload. No verdict: the base has 2"
-        in flat
+        "whole machine 0.97x (2 GPUs against 2), over 4 common jobs, 4 of another workload. "
+        "No verdict: the baseline has 2" in flat
     )
-    assert "over 4 common jobs, 4 of another workload; no interval: the base has 2 ok repeats" in flat
+    assert "over 4 common jobs, 4 of another workload; no interval: the baseline has 2 ok repeats" in flat
     row = next(line for line in out.splitlines() if line.strip().startswith("convnet_fp16 ") and "*" in line)
     assert row.split()[3:] == ["0.90*", "n/a", "n/a"]
 

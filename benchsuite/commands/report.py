@@ -19,12 +19,23 @@ if TYPE_CHECKING:
 
 # In cells, if the output is not a terminal but a pipe or a log.
 _PIPE_WIDTH = 120
+CONDITIONS = ("failures", "slower", "incomplete", "flagged")
 
 
 def _finite(_context: click.Context, _option: click.Parameter, value: float) -> float:
     if math.isnan(value):
         raise click.BadParameter("nan is not a percentage.")
     return value
+
+
+def _conditions(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+    unknown = [name for name in names if name not in CONDITIONS]
+    if unknown:
+        raise click.BadParameter(f"no condition '{unknown[0]}'; known: {', '.join(CONDITIONS)}.")
+    return names
 
 
 @click.command()
@@ -68,6 +79,13 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     is_flag=True,
     help="Compare machines: each OUT is a system; a baseline's name and A,B,C (sessions) are also accepted.",
 )
+@click.option("--full", is_flag=True, help="Show all of it; without --full at most 40 lines, the worst jobs first.")
+@click.option(
+    "--fail-on",
+    metavar="CONDITIONS",
+    callback=_conditions,
+    help="failures, slower, incomplete, flagged, separated by commas: exit status 3 if one of them holds.",
+)
 @click.option("--html", metavar="FILE", help="Write one self-contained page, with curves, to a new file.")
 @click.option("--csv", metavar="FILE", help="Write one row a job; '-' is standard output, in place of the text.")
 @click.option("--md", metavar="FILE", help="Write Markdown; '-' as for --csv.")
@@ -84,17 +102,21 @@ def command(
     prices: tuple[float, ...],
     power: bool,
     systems: bool,
+    full: bool,
+    fail_on: tuple[str, ...],
     **files: str | None,
 ) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
     Several OUT are runs of one machine, its sessions: from three on the intervals include the variation between them.
-    With --systems each OUT is a machine of its own. It works at any time, also during a run. Exit status 1: no task is
-    ok (yet).
+    With --systems each OUT is a machine of its own. It works at any time, also during a run.
+
+    Exit status: 0; 1 if no task is ok (yet); 2 for wrong input; 3 if a condition of --fail-on holds.
     """
     from benchsuite import rundir
-    from benchsuite.errors import UsageError
+    from benchsuite.errors import UsageError, one_line
     from benchsuite.report.show import output, terminal
+    from benchsuite.report.show.fail_on import holding
     from benchsuite.report.show.report import Report, document
     from benchsuite.report.sources import summary_of_runs
     from benchsuite.report.stats import compare as comparing
@@ -103,12 +125,20 @@ def command(
     from benchsuite.report.stats.power import score_per_watt
     from benchsuite.report.stats.score import score, without_penalty
 
+    if "slower" in fail_on and not compare:
+        raise UsageError("--fail-on slower: name a baseline with --compare")
     for price in prices:
         if not (0 < price < math.inf):
             raise UsageError(f"--price: must be a number above 0, found {price:g}")
     targets = output.targets(files)
     if systems:
-        beside = {"compare": compare, "compare-unlike": compare_unlike, "compare-gpus": compare_gpus, "power": power}
+        beside = {
+            "compare": compare,
+            "compare-unlike": compare_unlike,
+            "compare-gpus": compare_gpus,
+            "power": power,
+            "fail-on": fail_on,
+        }
         wrong = [name for name, given in beside.items() if given]
         return _systems(outs, prices, wrong, (weights, margin / 100, penalize_variance, partial), targets)
     if len(prices) > 1:
@@ -132,10 +162,16 @@ def command(
         ", ".join(map(str, outs)), summary, scored, comparisons, logs, next(iter(prices), None), gpus, watts
     )
     if not any(target.to_stdout for target in targets):
-        terminal.render(document(report), _console())
+        if full:
+            terminal.render(document(report), _console())
+        else:
+            terminal.render_brief(report, _console())
     folder = outs[0] if len(outs) == 1 and outs[0].is_dir() else None
     _say_written(output.written(report, folder, targets))
-    return 0 if summary.any_ok else 1
+    found = holding(report, fail_on)
+    if found:
+        click.echo(f"benchsuite: --fail-on {one_line('; '.join(found))}", err=True)
+    return 1 if not summary.any_ok else 3 if found else 0
 
 
 def _systems(
