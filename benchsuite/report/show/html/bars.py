@@ -29,7 +29,7 @@ _LOOKS: Mapping[str | None, tuple[str, str]] = {
 # Steps of an axis of ratios that spans less than `_ADDITIVE`; above it, factors between ticks.
 _STEPS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
 _FACTORS = (2.0, 4.0, 10.0, 100.0)
-_ADDITIVE, _MOST_TICKS = 3.0, 6
+_ADDITIVE, _MOST_TICKS = 5.0, 6
 # An interval may widen the axis by this factor beyond all ratios; a whisker that reaches further ends at the edge.
 _BEYOND = 1.5
 _LONGEST_WHY = 200
@@ -125,14 +125,18 @@ class Axis:
 
 def bars(summary: Summary, comparison: Comparison) -> Bars:
     """The overall ratios, then jobs that fail here only, then ratios from the smallest, then jobs without a ratio."""
-    overall = comparison.overall
-    whole = [("Per GPU", overall.per_gpu), ("Whole machine", overall.machine)]
-    known = [found for _, found in whole if found]
-    drawn = [job for job in comparison.jobs if _drawn(job.ratio)]
-    verdicts = [*(found.verdict for found in known), *(job.verdict for job in drawn)]
-    ends = [end for verdict in verdicts for end in (verdict.low, verdict.high) if end and _drawn(end)]
-    axis = Axis([*(found.value for found in known if _drawn(found.value)), *(job.ratio or 1.0 for job in drawn)], ends)
     here, there = ({job.name: job for job in of.jobs} for of in (summary, comparison.base))
+    whole = [("Per GPU", comparison.overall.per_gpu), ("Whole machine", comparison.overall.machine)]
+    ratios = [*((found.value, found.verdict) for _, found in whole if found)]
+    ratios += [(job.ratio, job.verdict) for job in comparison.jobs if job.ratio is not None]
+    ends = [end for _, verdict in ratios for end in (verdict.low, verdict.high) if end is not None and _drawn(end)]
+    repeats = (
+        dot
+        for job in comparison.jobs
+        if _drawn(job.ratio)
+        for dot in (*_spread(here[job.name], job.ratio), *_spread(there[job.name], 1.0))
+    )
+    axis = Axis([value for value, _ in ratios if _drawn(value)], [*ends, *repeats])
     ordered = sorted(comparison.jobs, key=_order)
     rows = [_job(job, here.get(job.name), there.get(job.name), axis) for job in ordered]
     above = [_overall(name, found, axis) for name, found in whole if found]
@@ -194,7 +198,9 @@ def _job(job: JobRatio, here: JobSummary | None, there: JobSummary | None, axis:
     if not _drawn(job.ratio) or here is None or there is None:
         return found
     assert job.ratio is not None
-    return replace(found, points=_spread(here, job.ratio, axis), base_points=_spread(there, 1.0, axis))
+    return replace(
+        found, points=_places(_spread(here, job.ratio), axis), base_points=_places(_spread(there, 1.0), axis)
+    )
 
 
 def _bar(
@@ -220,13 +226,18 @@ def _bar(
     )
 
 
-def _spread(job: JobSummary, around: float, axis: Axis) -> tuple[float, ...]:
-    """The places of the repeats of a job, whose geometric mean is at `around`; none of a single repeat."""
+def _spread(job: JobSummary, around: float | None) -> list[float]:
+    """The ratios of the repeats of a job, whose geometric mean is `around`; none of a single repeat."""
     rates = [rate for rate in repeat_rates(job).values() if rate > 0]
-    if len(rates) < 2:
-        return ()
+    if len(rates) < 2 or not around:
+        return []
     middle = math.fsum(map(math.log, rates)) / len(rates)
-    return tuple(axis.place(around * math.exp(math.log(rate) - middle)) for rate in rates)
+    return [around * math.exp(math.log(rate) - middle) for rate in rates]
+
+
+def _places(ratios: Sequence[float], axis: Axis) -> tuple[float, ...]:
+    """The places of the ratios that lie on the axis."""
+    return tuple(axis.place(value) for value in ratios if axis.shows(value))
 
 
 def _why(job: JobRatio) -> str:
