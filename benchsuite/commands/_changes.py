@@ -23,6 +23,8 @@ class WithChanges(click.Command):
         if _HELP & set(after) and not ctx.resilient_parsing:
             _print_help(before)
             ctx.exit()
+        if ctx.resilient_parsing and before and self._takes_value(before[-1]):
+            before.pop()  # its value is being completed, and click would read nothing of a line that lacks it
         try:
             super().parse_args(ctx, before)
         except click.NoSuchOption as error:
@@ -31,6 +33,9 @@ class WithChanges(click.Command):
             raise
         ctx.params["changes"] = (*(ctx.params.get("changes") or ()), *after)
         return ctx.args
+
+    def _takes_value(self, word: str) -> bool:
+        return any(word in p.opts and isinstance(p, click.Option) and not p.is_flag for p in self.params)
 
     def _remedy(
         self, ctx: click.Context, error: click.NoSuchOption, before: Sequence[str], after: Sequence[str]

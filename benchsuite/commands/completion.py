@@ -66,18 +66,16 @@ def plots(context: click.Context, parameter: click.Parameter, begun: str) -> lis
 def jobs(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """The jobs of the profile on the command line; those of all shipped profiles if it has none yet."""
     from benchsuite import files
-    from benchsuite.describe.profile import names
     from benchsuite.errors import BenchError
 
     found: dict[str, None] = {}
     given = context.params.get("profile")
     for profile in [given] if given else files.shipped("profiles"):
         try:
-            path = files.find("profiles", profile)
-            found.update(dict.fromkeys(names(files.read_text(path), path)))
+            found.update(dict.fromkeys(files.read_mapping(files.find("profiles", profile))))
         except BenchError:
             continue  # the command itself names the reason
-    return [name for name in found if name.startswith(begun)]
+    return [name for name in found if name.startswith(begun) and name != "*"]
 
 
 def _shipped(kind: str, begun: str) -> list[CompletionItem]:

@@ -44,7 +44,7 @@ _EPILOG = (
 @click.command(cls=WithChanges, epilog=_EPILOG)
 @click.argument("profile", required=False, shell_complete=completion.profiles_or_runs)
 @click.option("-d", "--data", metavar="DIR", help=_DATA)
-@click.option("-o", "--out", metavar="OUT", help="New folder for the results; - prints them as lines of JSON.")
+@click.option("-o", "--out", metavar="OUT", help="New folder for the results; - prints JSON lines.")
 @click.option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run the profile N times.  [default: 1]")
 @click.option("--resume", is_flag=True, help="Continue the run in OUT: jobs --resume OUT")
 @click.option(
@@ -161,9 +161,12 @@ def _check_out(out: str | None, resume: bool) -> None:
 def _show(plan: Plan, gpu_note: str | None) -> None:
     from benchsuite.describe.command_line import command_line
     from benchsuite.launch.forecast import Forecast, in_words
+    from benchsuite.report.measure.foresight import warnings
 
     if gpu_note:
         click.echo(f"# {gpu_note}")
+    for line in warnings(plan.tasks):
+        click.echo(f"# {line}")
     for task in plan.tasks:
         place = f"{task.device} ({task.gpus[0].name}, {task.gpus[0].uuid})" if task.gpus else task.device
         click.echo(f"# {task.id}: job {task.cell}, repeat {task.repeat}, on {place}")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from benchsuite.commands import completion
+
 # In cells, if the output is not a terminal but a pipe or a log.
 _PIPE_WIDTH = 120
 
@@ -21,12 +23,15 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
 
 
 @click.command()
-@click.argument("outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument(
+    "outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.baselines
+)
 @click.option("--weights", metavar="FILE", help="Weights of the jobs.  [default: the profile's own]")
 @click.option(
     "--compare",
     metavar="BASE",
     multiple=True,
+    shell_complete=completion.baselines,
     help="A baseline, a summary file or another results folder; A,B,C: several runs of one machine, as its sessions. "
     "Each --compare is a baseline of its own.",
 )

@@ -38,13 +38,13 @@ def doubt(job: Job) -> Doubt | None:
         longer += f" --max-time-s {2 * SAFE_S:g}"
     counted = f"max_count {job.max_count}" if job.max_count else f"max_steps {job.max_steps}" if job.max_steps else ""
     if job.max_time_s < NEEDED_S:
-        return Doubt(True, f"its measurement ends after max_time_s {job.max_time_s:g}, {needed}", longer)
+        return Doubt(True, f"the measurement ends after max_time_s {job.max_time_s:g}, {needed}", longer)
     if counted and least_s < NEEDED_S:
-        return Doubt(False, f"{counted} may end its measurement within {NEEDED_S:g} s, {needed}", longer)
+        return Doubt(False, f"{counted} may end the measurement within {NEEDED_S:g} s, {needed}", longer)
     if least_s < NEEDED_S:
-        return Doubt(True, f"its measurement ends after min_time_s {job.min_time_s:g}, {needed}", longer)
+        return Doubt(True, f"the measurement ends after min_time_s {job.min_time_s:g}, {needed}", longer)
     if least_s < SAFE_S and not counted:
-        return Doubt(False, f"its measurement ends after {least_s:g} s, {needed} of whole slices", longer)
+        return Doubt(False, f"the measurement ends after {least_s:g} s, {needed} of whole slices", longer)
     return None
 
 
