@@ -136,7 +136,7 @@ def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
     one_line_error(in_process("jobs", profile, "-o", "-", "--resume", cwd=tmp_path), needs)
     one_line_error(in_process("jobs", "--resume", cwd=tmp_path), needs)
     (tmp_path / "empty").mkdir()
-    one_line_error(in_process("jobs", "--resume", "empty", cwd=tmp_path), "empty/run.json", "no such file")
+    one_line_error(in_process("jobs", "--resume", "empty", cwd=tmp_path), "empty/plan.json", "no such file")
 
 
 @pytest.fixture(scope="module")

@@ -133,11 +133,11 @@ class Tries:
         return tried
 
     def _highest(self) -> str:
-        """The size that the host's memory allows at most on a CPU, as an end of a line; empty on a GPU."""
+        """The largest size that the next try on a CPU may have, as an end of a line; empty on a GPU."""
         if self._task.gpus or not self._largest or not self._largest[1]:
             return ""
         fits, host_bytes = self._largest
-        return f"; memory allows at most {int(fits * HOST_SHARE * self._memory_bytes() / host_bytes):,}"
+        return f"; the next is at most {int(fits * HOST_SHARE * self._memory_bytes() / host_bytes):,}"
 
     def _expected_bytes(self, size: int) -> int | None:
         """Host memory of a larger batch on a CPU, as if all of it grew with the batch; None on a GPU."""
