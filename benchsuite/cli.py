@@ -13,15 +13,20 @@ from typing import TextIO
 import click
 
 from benchsuite import __version__, commands
-from benchsuite.errors import BenchError, Interrupted, one_line, reason
+from benchsuite.errors import BenchError, Interrupted, nearest, one_line, reason
 
-# In the order of use; a command that is not named here comes last.
-_ORDER = ("doctor", "prepare", "jobs", "stop", "report", "plot", "summary", "verify", "run", "rerun", "list")
+# The commands in the order of use, with the headings of the help. A command that is not named here comes last.
+_SECTIONS = {
+    "Measure": ("doctor", "prepare", "jobs", "stop", "run", "rerun"),
+    "Read results": ("report", "plot", "summary", "verify"),
+    "Find out": ("list", "completion"),
+}
+_ORDER = [name for names in _SECTIONS.values() for name in names]
 
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        names = [module.name for module in pkgutil.iter_modules(commands.__path__)]
+        names = [m.name for m in pkgutil.iter_modules(commands.__path__) if not m.name.startswith("_")]
         return sorted(names, key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n))
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
@@ -29,6 +34,31 @@ class _Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"benchsuite.commands.{name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in names and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command '{args[0]}'{nearest(args[0], names)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each command with its whole summary, below the heading of its section."""
+        names = self.list_commands(ctx)
+        rest = tuple(name for name in names if name not in _ORDER)
+        width = max(map(len, names))
+        for heading, section in {**_SECTIONS, "More": rest}.items():
+            found = [(name, self.get_command(ctx, name)) for name in section if name in names]
+            rows = [(name.ljust(width), _summary(command)) for name, command in found if command]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+def _summary(command: click.Command) -> str:
+    """The first sentence of a command's help, whole."""
+    return command.get_short_help_str(limit=1000)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -53,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "benchsuite"
-        _say(f"{error.format_message()} (see '{path} --help')")
+        _say(f"{_message(error)} (see '{path} --help')")
         sys.exit(2)
     except click.ClickException as error:
         _say(error.format_message())
@@ -74,6 +104,13 @@ def main(arguments: list[str] | None = None) -> None:
             sys.stderr.flush()
         except OSError:
             _hush(sys.stderr)
+
+
+def _message(error: click.UsageError) -> str:
+    """What is wrong, in the words of click. `--version` is an option of `benchsuite` and of no command."""
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--version":
+        return "No such option '--version'. The version: benchsuite --version"
+    return error.format_message()
 
 
 def _open_closed() -> None:

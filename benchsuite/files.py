@@ -53,7 +53,8 @@ def find(kind: Kind, name: str) -> Path:
             if file.name == path.name:
                 return file
     known_near = nearest(path.stem, known)
-    raise ProfileError(f"{name}: no such file, and no shipped file of {kind} has that name{known_near}")
+    what = {"profiles": "profile", "baselines": "baseline", "datasets": "data set", "weights": "weights file"}[kind]
+    raise ProfileError(f"{name}: no such file, and no shipped {what} has that name{known_near}")
 
 
 def look(path: Path) -> Literal["file", "folder"] | None:

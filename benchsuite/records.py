@@ -167,6 +167,30 @@ class Timeline(Record, frozen=True, kw_only=True):
     ended_s: float | None = None
 
 
+class Rate(Record, frozen=True, kw_only=True):
+    """What the slices of a task say of its speed, as the report derives it. The slices are the measurement."""
+
+    value: Annotated[float | None, Meta(description="`unit` per second in the window; null: see `reason`")] = None
+    unit: Annotated[str, Meta(description="what an item is")]
+    reason: Annotated[str | None, Meta(description="why there is no value")] = None
+    error: Annotated[
+        float | None,
+        Meta(description="half width of the 95 % interval of `value`, relative, from the window's slices alone"),
+    ] = None
+    std: Annotated[
+        float | None, Meta(description="standard deviation of the rates of the window's slices, in `unit` per second")
+    ] = None
+    slices: Annotated[int, Meta(description="slices of the window")] = 0
+    items: Annotated[int, Meta(description="items in the window")] = 0
+    seconds: Annotated[float, Meta(description="length of the window")] = 0.0
+    start_s: Annotated[float | None, Meta(description="begin of the window, on CLOCK_MONOTONIC")] = None
+    end_s: Annotated[float | None, Meta(description="end of the window, on CLOCK_MONOTONIC")] = None
+    steady: Annotated[
+        bool | None, Meta(description="whether the window's rate is known to 2 %, on one level and without a drift")
+    ] = None
+    unsteady: Annotated[tuple[str, ...], Meta(description="what makes the window not steady, each with a remedy")] = ()
+
+
 class Result(Record, frozen=True, kw_only=True):
     """The result of one task. The parent writes exactly one, however the worker ended."""
 
@@ -189,3 +213,7 @@ class Result(Record, frozen=True, kw_only=True):
     )
     telemetry_reason: Annotated[str | None, Meta(description="why there is no telemetry")] = None
     exit_code: Annotated[int | None, Meta(description="of a worker that ended by itself; negative: a signal")] = None
+    rate: Annotated[
+        Rate | None,
+        Meta(description="derived from `measurement`; only where `run` or `rerun` writes a single result"),
+    ] = None

@@ -18,6 +18,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 from msgspec import Meta
 
+from benchsuite.describe.invocation import resume_command
 from benchsuite.describe.tasks import Plan, Task
 from benchsuite.errors import OutputError, ResultError, reason
 from benchsuite.files import look
@@ -149,9 +150,8 @@ def check_empty(path: Path) -> None:
         OutputError: the folder is not empty.
     """
     if any(child.name != LOCK for child in path.iterdir()):
-        raise OutputError(
-            f"{path}: the folder is not empty; name a new folder with -o, or continue the run with jobs --resume"
-        )
+        more = f", or continue its run: {resume_command(path)}" if (path / "run.json").exists() else ""
+        raise OutputError(f"{path}: the folder is not empty; name a new folder with -o{more}")
 
 
 @dataclass(frozen=True)

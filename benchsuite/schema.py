@@ -82,6 +82,12 @@ def current(text: bytes, kind: type[R]) -> R | None:
     return record if getattr(record, "schema", SCHEMA) == SCHEMA else None
 
 
+def kind_of(head: bytes) -> str | None:
+    """The kind that the first bytes of a file of `to_json` name; None for any other text."""
+    found = _HEAD.match(head)
+    return found[2].decode() if found else None
+
+
 def convert(content: Any, kind: type[R]) -> R:
     """As `from_json`, for JSON that is decoded already."""
     wanted = kind.__name__.lower()

@@ -39,6 +39,57 @@ def test_wrong_usage_is_one_line(arguments: list[str], tmp_path: Path) -> None:
     one_line_error(in_process(*arguments, cwd=tmp_path), "--help")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["jbs"], ["No such command 'jbs'", "did you mean 'jobs'?"]),
+        (["list", "model"], ["did you mean 'models'?"]),
+        (["jobs", "--version"], ["No such option '--version'", "benchsuite --version"]),
+        (
+            ["jobs", "smoke", "--batch-size", "4", "--name", "vae", "--compile", "--", "--lr", "1"],
+            [" benchsuite jobs smoke --name vae -- --batch-size 4 --compile --lr 1"],
+        ),
+        (["run", "vae", "--precision=bf16"], [" benchsuite run vae -- --precision=bf16"]),
+        (["jobs", "smoke", "--nam", "vae"], ["--name"]),
+    ],
+)
+def test_a_mistyped_line_is_answered_with_the_one_that_was_meant(
+    arguments: list[str], parts: list[str], tmp_path: Path
+) -> None:
+    one_line_error(in_process(*arguments, cwd=tmp_path), *parts)
+
+
+def test_help_shows_whole_summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = in_process("--help", cwd=tmp_path).stdout
+    assert "..." not in printed.partition("[ARGS]")[2].removeprefix("...")
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "Check this machine for problems, and give their remedies." in printed
+
+
+def test_help_behind_the_dashes_shows_what_may_stand_there(tmp_path: Path) -> None:
+    for arguments in (["run", "vae"], ["jobs", "smoke", "--name", "vae"]):
+        done = in_process(*arguments, "--", "--help", cwd=tmp_path)
+        assert done.returncode == 0
+        assert "--batch-size int over 0 = 128" in done.stdout
+        assert "--min-time-s = 15.0: seconds that the measurement lasts at least" in done.stdout
+    assert done.stdout.count("Parameters of") == 1
+
+
+@pytest.mark.parametrize("what", ["models", "profiles", "datasets", "plots", "baselines"])
+def test_lists_are_json_too(what: str, tmp_path: Path) -> None:
+    found = json.loads(in_process("list", what, "--json", cwd=tmp_path).stdout)
+    text = in_process("list", what, cwd=tmp_path).stdout
+    assert all(entry["name"] in text for entry in found)
+    assert all(entry.get("about", "-") for entry in found), "every entry is described"
+
+
+def test_the_mark_of_fused_arrays_is_explained_once(tmp_path: Path) -> None:
+    models = in_process("list", "models", cwd=tmp_path).stdout
+    assert models.count("may differ between the models") == 1
+    assert "--lr float = 0.001  *" in models
+
+
 def test_lists(tmp_path: Path) -> None:
     models = in_process("list", "models", cwd=tmp_path).stdout
     for name in ("polynome", "sine_wave", "vae", "cart_pole", "convnet"):

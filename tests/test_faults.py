@@ -76,7 +76,7 @@ def test_a_raised_error_keeps_its_traceback(faults: tuple[Path, object]) -> None
 def test_the_run_goes_on_and_says_so(faults: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, done = faults
     assert done.returncode == 1
-    assert "10 tasks: 0 passed, 9 failed, 0 not run, 1 too short for a figure" in done.stderr
+    assert "10 tasks: 0 passed, 9 failed, 0 not run, 1 too short for a number" in done.stderr
     assert "benchsuite report out" in done.stderr
     well = read_results(folder / "out")["well"]
     assert well.status == "ok"

@@ -488,5 +488,5 @@ def test_failures_of_the_base_count_too(tmp_path: Path) -> None:
 
 
 def test_an_unknown_base_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=r"no such file.* no shipped file of baselines"):
+    with pytest.raises(ProfileError, match=r"no such file.* no shipped baseline"):
         find_base(str(tmp_path / "none.json"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -10,12 +11,23 @@ import time
 from pathlib import Path
 
 import pytest
-from support import benchsuite, command, environ, one_line_error, statuses, wait_for, write_profile
+from support import (
+    PROGRAMS,
+    benchsuite,
+    command,
+    environ,
+    in_process,
+    one_line_error,
+    statuses,
+    wait_for,
+    write_profile,
+)
 
 from benchsuite.describe.plan import make_plan
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.launch.forecast import Forecast, in_words
-from benchsuite.rundir import LOCK, RunDir
+from benchsuite.records import Result
+from benchsuite.rundir import LOCK, RunDir, results
 
 
 @pytest.fixture
@@ -52,7 +64,8 @@ def test_a_refused_resume_changes_nothing(stopped: tuple[Path, list[str]]) -> No
     folder, arguments = stopped
     before = {p: p.read_bytes() for p in (folder / "out").rglob("*") if p.is_file() and p.name != LOCK}
     fence = ["--require-isolation", "--isolation", "none"]
-    one_line_error(benchsuite(*arguments, "--resume", "--repeat", "3", *fence, cwd=folder), "--require-isolation")
+    refused = benchsuite(*arguments, "--resume", "--repeat", "3", *fence, cwd=folder)
+    one_line_error(refused, "--isolation none", "started with --isolation auto")
     run = json.loads((folder / "out" / "run.json").read_text())
     run["machines"][0]["host"] = "elsewhere"
     (folder / "copy").mkdir()
@@ -117,9 +130,88 @@ def test_another_profile_or_other_changes_are_refused(stopped: tuple[Path, list[
 
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
     profile = str(write_profile(tmp_path / "p.json", job={}))
-    one_line_error(benchsuite("jobs", profile, "-o", "none", "--resume", cwd=tmp_path), "none", "plan.json")
-    one_line_error(benchsuite("jobs", profile, "--resume", cwd=tmp_path), "--resume needs", "-o OUT")
-    one_line_error(benchsuite("jobs", profile, "-o", "-", "--resume", cwd=tmp_path), "--resume needs")
+    needs = "--resume needs the folder of a run: benchsuite jobs --resume OUT"
+    one_line_error(in_process("jobs", profile, "-o", "none", "--resume", cwd=tmp_path), "none: no such folder", needs)
+    one_line_error(in_process("jobs", "smoke", "--resume", cwd=tmp_path), "smoke: no such folder", needs)
+    one_line_error(in_process("jobs", profile, "-o", "-", "--resume", cwd=tmp_path), needs)
+    one_line_error(in_process("jobs", "--resume", cwd=tmp_path), needs)
+    (tmp_path / "empty").mkdir()
+    one_line_error(in_process("jobs", "--resume", "empty", cwd=tmp_path), "empty/plan.json", "no such file")
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run `my out`: one of two jobs of a user's own model, with a change, without isolation."""
+    folder = tmp_path_factory.mktemp("begun")
+    (folder / "own.py").write_text((PROGRAMS / "faults.py").read_text())
+    write_profile(folder / "p.json", one={"entry": "own:build"}, other={"entry": "own:build"})
+    arguments = ("--name", "one", "--isolation", "none", "--", "--items", "3")
+    done = benchsuite("jobs", "p.json", "-o", "my out", *arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_resume_needs_the_folder_only(begun: Path, tmp_path: Path) -> None:
+    """Neither the profile nor its folder is there: the record of the run has names, changes and isolation."""
+    (begun / "p.json").rename(begun / "moved.json")
+    done = benchsuite("jobs", "--resume", str(begun / "my out"), "--repeat", "2", cwd=tmp_path)
+    (begun / "moved.json").rename(begun / "p.json")
+    assert done.returncode == 0, done.stderr
+    kept = [result for _, result in results(begun / "my out") if isinstance(result, Result)]
+    assert sorted(result.task.id for result in kept) == ["one.J0", "one.J1"]
+    assert {(r.task.job.params["items"], r.tenant.isolation) for r in kept} == {(3, "none")}
+
+
+def test_options_given_again_agree_with_the_record(begun: Path) -> None:
+    for same in (["--name", "one"], ["--isolation", "none"], ["--no-cgexec"], ["-o", "my out", "p.json"]):
+        out = [] if "-o" in same else ["my out"]
+        done = in_process("jobs", "--resume", *out, *same, "--dry-run", cwd=begun)
+        assert (done.returncode, done.stderr) == (0, ""), same
+    changes = in_process("jobs", "--resume", "my out", "--dry-run", "--", "--items", "3", cwd=begun)
+    assert changes.returncode == 0, changes.stderr
+
+
+@pytest.mark.parametrize(
+    ("again", "parts"),
+    [
+        (["--name", "other"], ["one: not run", "other: added"]),
+        (["--", "--items", "4"], ["params.items 3 -> 4"]),
+        (["--isolation", "cgroup"], ["--isolation cgroup", "started with --isolation none"]),
+        (["-d", "."], ["-d ", "has no data folder", "leave out -d"]),
+    ],
+)
+def test_options_that_differ_from_the_record_are_refused(begun: Path, again: list[str], parts: list[str]) -> None:
+    one_line_error(in_process("jobs", "--resume", "my out", "--dry-run", *again, cwd=begun), *parts)
+
+
+def test_a_printed_command_can_be_pasted(begun: Path) -> None:
+    """The shell splits the command of a full folder and of verify into the words that start a resume."""
+    full = in_process("jobs", "p.json", "-o", "my out", cwd=begun).stderr
+    unmet = in_process("verify", "my out", cwd=begun).stdout
+    for text, more in ((full, []), (unmet, ["--repeat", "3"])):
+        line = next(line for line in text.splitlines() if "jobs --resume" in line)
+        words = shlex.split(line[line.index("benchsuite jobs") :])
+        assert words == ["benchsuite", "jobs", "--resume", "my out", *more]
+        assert in_process(*words[1:], "--dry-run", cwd=begun).returncode == 0
+
+
+def test_an_interrupted_run_prints_the_command_that_continues_it(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", slow={"min_time_s": 20})
+    for end in ("a signal", "stop"):
+        out = f"out of {end}"
+        running = subprocess.Popen(
+            command("jobs", "p.json", "-o", out), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
+        )
+        wait_for(lambda out=out: (tmp_path / out / "attempts.jsonl").exists())
+        printed = ""
+        if end == "stop":
+            printed = in_process("stop", out, cwd=tmp_path).stderr
+        else:
+            running.send_signal(signal.SIGINT)
+        _, stderr = running.communicate(timeout=20)
+        assert running.returncode == (143 if end == "stop" else 130)
+        for text in filter(None, (stderr, printed)):
+            assert f"jobs --resume '{out}'\n" in text
 
 
 def test_the_forecast_comes_from_the_profile_then_from_the_run() -> None:

@@ -42,7 +42,7 @@ def test_a_signal_ends_the_tree_and_keeps_what_is_finished(signum: int, tmp_path
     _, stderr = running.communicate(timeout=20)
     assert time.monotonic() - began < 10
     assert running.returncode == 128 + signum
-    assert "3 tasks: 0 passed, 0 failed, 2 not run, 1 too short for a figure" in stderr
+    assert "3 tasks: 0 passed, 0 failed, 2 not run, 1 too short for a number" in stderr
     found = read_results(tmp_path / "out")
     assert {job: r.status for job, r in found.items()} == {"first": "ok", "second": "interrupted"}
     mark = json.loads((tmp_path / "pid.json").read_text())["environ"]["BENCHSUITE_TREE"]

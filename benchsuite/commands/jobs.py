@@ -14,48 +14,74 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from benchsuite.describe.invocation import EXCLUDE, ONLY
+from benchsuite.commands import completion
+from benchsuite.commands._changes import WithChanges
+from benchsuite.describe.invocation import (
+    EXCLUDE,
+    ISOLATION,
+    NO_CGEXEC,
+    ONLY,
+    REQUIRE_ISOLATION,
+    program,
+    resume_command,
+)
 from benchsuite.errors import BenchError, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from benchsuite.describe.tasks import Plan, ProfileUsed
     from benchsuite.isolation.fencing import Isolation
+    from benchsuite.launch.asked import Asked
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.session import Invocation
 
-_EPILOG = "After -- come job fields (--max-count, --min-time-s, --precision, ...) and parameters of the jobs' models."
+_DATA = "Data sets.  [default: $BENCHSUITE_DATA, else data]"
+_EPILOG = (
+    "After -- come job fields (--max-count, --min-time-s, --precision, ...) and parameters of the jobs' models: "
+    "'benchsuite jobs PROFILE -- --help' lists them."
+)
 
 
-@click.command(epilog=_EPILOG)
-@click.argument("profile")
-@click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
-@click.option("-o", "--out", help="New folder for the results, or - to write each result as a line of JSON to stdout.")
-@click.option("--repeat", type=click.IntRange(min=1), help="Number of times that the profile is run.  [default: 1]")
-@click.option("--resume", is_flag=True, help="Continue the run in OUT; a higher --repeat adds repeats.")
-@click.option(ONLY, "only", multiple=True, metavar="JOB", help="Run only this job. Can be given several times.")
-@click.option(EXCLUDE, "exclude", multiple=True, metavar="JOB", help="Leave this job out. Can be given several times.")
+@click.command(cls=WithChanges, epilog=_EPILOG)
+@click.argument("profile", required=False, shell_complete=completion.profiles_or_runs)
+@click.option("-d", "--data", metavar="DIR", help=_DATA)
+@click.option("-o", "--out", metavar="OUT", help="New folder for the results; - prints JSON lines.")
+@click.option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run the profile N times.  [default: 1]")
+@click.option("--resume", is_flag=True, help="Continue the run in OUT: jobs --resume OUT")
 @click.option(
-    "--isolation",
+    ONLY,
+    "only",
+    multiple=True,
+    metavar="JOB",
+    shell_complete=completion.jobs,
+    help="Run only this job; may be repeated.",
+)
+@click.option(
+    EXCLUDE,
+    "exclude",
+    multiple=True,
+    metavar="JOB",
+    shell_complete=completion.jobs,
+    help="Leave this job out; may be repeated.",
+)
+@click.option(
+    ISOLATION,
     type=click.Choice(["auto", "cgroup", "affinity", "none"]),
-    default="auto",
-    show_default=True,
-    help="How tasks that run at the same time are separated.",
+    metavar="KIND",
+    help="auto, cgroup, affinity or none.  [default: auto]",
 )
-@click.option("--no-cgexec", is_flag=True, help="The same as --isolation none.")
-@click.option("--require-isolation", is_flag=True, help="Refuse to start instead of using a weaker isolation.")
-@click.option(
-    "--dry-run", is_flag=True, help="Print each task, its GPU and a command line that runs it; start nothing."
-)
+@click.option(NO_CGEXEC, is_flag=True, help="The same as --isolation none.")
+@click.option(REQUIRE_ISOLATION, is_flag=True, help="Refuse to start with a weaker isolation.")
+@click.option("--dry-run", is_flag=True, help="Print each task and its command line; start nothing.")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 def command(
-    profile: str,
+    profile: str | None,
     data: str | None,
     out: str | None,
     repeat: int | None,
     resume: bool,
     only: tuple[str, ...],
     exclude: tuple[str, ...],
-    isolation: str,
+    isolation: str | None,
     no_cgexec: bool,
     require_isolation: bool,
     dry_run: bool,
@@ -65,27 +91,34 @@ def command(
 
     PROFILE is a file or the name of a shipped profile. The results go to results/PROFILE-DATE-TIME, or below
     $BENCHSUITE_OUT.
+
+    'jobs --resume OUT' continues the run in OUT. The record of the run gives all other options; a higher --repeat adds
+    repeats.
     """
-    from benchsuite.describe import profile as profiles
-    from benchsuite.describe.overrides import Overrides
     from benchsuite.describe.plan import make_plan
     from benchsuite.host import machine as host
-    from benchsuite.launch.session import Invocation, data_root
-    from benchsuite.rundir import planned_repeats
+    from benchsuite.launch.asked import Asked, fresh, resumed
+    from benchsuite.launch.session import Invocation
 
-    if out == "":
-        raise UsageError("-o: name a folder")
-    if out and out.endswith(".json"):
-        raise UsageError(f"-o {out}: 'jobs' writes a file for each task; name a folder")
-    chosen = profiles.load(profile, only=only, exclude=exclude, overrides=Overrides.parse(changes))
-    root = data_root(data, os.environ)
-    machine = host.describe(os.environ)
-    gpus, _ = host.visible(machine.gpus, os.environ)
+    if resume and out is None:
+        profile, out = None, profile
+    _check_out(out, resume)
+    isolation = "none" if no_cgexec else isolation
+    data = str(Path(data).absolute()) if data else data
+    asked = Asked(profile, only, exclude, changes, data, repeat, isolation, require_isolation)
     if resume:
-        if not out or out == "-":
-            raise UsageError("--resume needs the run's folder: -o OUT")
-        repeat = repeat or planned_repeats(Path(out))
-    plan = make_plan(chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=repeat or 1, data_root=root)
+        out = _go_to(Path(out or ""), asked)
+        settled = resumed(Path(out), asked, os.environ)
+    elif profile is None:
+        raise click.UsageError("Missing argument 'PROFILE'; 'benchsuite list profiles' shows the shipped ones.")
+    else:
+        settled = fresh(asked, os.environ)
+    chosen = settled.profile
+    machine = host.describe(os.environ)
+    gpus, _ = host.visible(machine.gpus, settled.environ)
+    plan = make_plan(
+        chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=settled.repeats, data_root=settled.data_root
+    )
     if dry_run and resume:
         from benchsuite.launch.resume import left_of
         from benchsuite.rundir import RunDir
@@ -94,18 +127,46 @@ def command(
     if dry_run:
         _show(plan, machine.gpu_note)
         return 0
-    if no_cgexec:
-        isolation = "none"
-    how = Invocation(machine, os.environ, sys.argv, cast("Isolation", isolation), require_isolation)
+    kind = cast("Isolation", settled.isolation)
+    how = Invocation(machine, os.environ, sys.argv, kind, settled.require_isolation)
     return _run(plan, chosen.used(), out, resume, how)
+
+
+def _go_to(out: Path, asked: Asked) -> str:
+    """Change to the folder in which the run found the user's own model, unless a profile is given.
+
+    Returns:
+        The run's folder as seen from there.
+    """
+    from benchsuite.launch.asked import folder_of
+
+    home = folder_of(out) if asked.profile is None else None
+    if home is None or home == Path.cwd():
+        return str(out)
+    out = out.absolute()
+    os.chdir(home)
+    return str(out)
+
+
+def _check_out(out: str | None, resume: bool) -> None:
+    """Refuse a value of -o that names no folder of results."""
+    if resume and out in (None, "-"):
+        raise UsageError("--resume needs the folder of a run: benchsuite jobs --resume OUT")
+    if out == "":
+        raise UsageError("-o: name a folder")
+    if out and out.endswith(".json"):
+        raise UsageError(f"-o {out}: 'jobs' writes a file for each task; name a folder")
 
 
 def _show(plan: Plan, gpu_note: str | None) -> None:
     from benchsuite.describe.command_line import command_line
     from benchsuite.launch.forecast import Forecast, in_words
+    from benchsuite.report.measure.foresight import warnings
 
     if gpu_note:
         click.echo(f"# {gpu_note}")
+    for line in warnings(plan.tasks):
+        click.echo(f"# {line}")
     for task in plan.tasks:
         place = f"{task.device} ({task.gpus[0].name}, {task.gpus[0].uuid})" if task.gpus else task.device
         click.echo(f"# {task.id}: job {task.cell}, repeat {task.repeat}, on {place}")
@@ -118,20 +179,22 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.resume import Left
     from benchsuite.records import Result
+    from benchsuite.report.measure.foresight import warnings
     from benchsuite.report.show.one_line import figure
+    from benchsuite.report.stats.rate import with_rate
     from benchsuite.rundir import new_default_out
     from benchsuite.schema import to_json
 
     def print_line(result: Result) -> None:
-        click.echo(to_json(result), nl=False)
+        click.echo(to_json(with_rate(result)), nl=False)
 
     streamed, total = out == "-", len(plan.tasks)
-    progress = Progress(figure, keep=print_line if streamed else None)
+    progress = Progress(figure, keep=print_line if streamed else None, foresee=warnings)
 
     def progress_of(left: Left) -> Progress:
         nonlocal progress, total
         total = len(left.plan.tasks)
-        progress = Progress(figure, settled=left.settled)
+        progress = Progress(figure, settled=left.settled, foresee=warnings)
         return progress
 
     folder = Path(out) if out else new_default_out(used.name, os.environ, datetime.now())
@@ -149,6 +212,8 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
         except Interrupted:
             with contextlib.suppress(OSError):  # the terminal may be gone
                 _close(progress, total, None if streamed else folder)
+                if not streamed and (folder / "run.json").exists():
+                    click.echo(f"Continue: {resume_command(folder)}", err=True)
             raise
     return _close(progress, total, None if streamed else folder)
 
@@ -168,11 +233,12 @@ def _close(progress: Progress, total: int, folder: Path | None) -> int:
     failed = total - counts["ok"] - idle
     words = [f"{counts['ok'] - progress.thin} passed", f"{failed} failed", f"{idle} not run"]
     if progress.thin:
-        words.append(f"{progress.thin} too short for a figure, which the report counts as failed")
+        words.append(f"{progress.thin} too short for a number, which the report counts as failed")
     earlier = f" ({len(progress.settled)} of them in earlier invocations)" if progress.settled else ""
-    click.echo(f"{_tasks(total)}{earlier}: {', '.join(words)}.", err=True)
+    empty = " Nothing was measured." if progress.thin and progress.thin == counts["ok"] else ""
+    click.echo(f"{_tasks(total)}{earlier}: {', '.join(words)}.{empty}", err=True)
     if folder:
-        click.echo(f"Results: {folder}    Report: benchsuite report {shlex.quote(str(folder))}", err=True)
+        click.echo(f"Results: {folder}    Report: {program()} report {shlex.quote(str(folder))}", err=True)
     if idle == total:
         return 3
     return 0 if counts["ok"] == total else 1

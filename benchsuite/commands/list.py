@@ -1,62 +1,157 @@
-"""`benchsuite list`: models, profiles, data sets, plots, and the schema of a result."""
+"""`benchsuite list`: models, profiles, data sets, plots, baselines, and the schema of a result."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import click
+
+from benchsuite.errors import nearest
+
+
+class _Kind(click.Choice[str]):
+    """A choice that suggests the word which was meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            raise click.UsageError(f"No list of '{value}'{nearest(value, self.choices)}", ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["models", "profiles", "datasets", "plots", "schema"]))
-def command(what: str) -> None:
-    """List models, profiles, data sets or plots.
+@click.argument("what", type=_Kind(["models", "profiles", "datasets", "plots", "baselines", "schema"]))
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+def command(what: str, as_json: bool) -> None:
+    """List models, profiles, data sets, plots or baselines.
 
-    `schema` prints the JSON schema of a result.
+    'schema' prints the JSON schema of a result.
     """
-    {"models": _models, "profiles": _profiles, "datasets": _datasets, "plots": _plots, "schema": _schema}[what]()
+    if what == "schema":
+        _schema()
+        return
+    entries, text = _LISTS[what]
+    found = entries()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for line in text(found):
+        click.echo(line)
 
 
-def _models() -> None:
+def _models() -> list[dict[str, Any]]:
     from benchsuite.describe import entries
 
-    for name in entries.names():
-        model = entries.declared(name, None)
-        missing = model.missing()
-        click.echo(f"{name}: {model.title}" + (f"  [needs pip install '{' '.join(missing)}']" if missing else ""))
-        for line in model.doc.strip().splitlines()[1:]:
-            if line:
-                click.echo(f"    {line}")
-        for parameter, declared in model.parameters.items():
-            fusible = "  (may differ within a fused array)" if declared.fusible else ""
-            click.echo(f"      --{parameter.replace('_', '-')} {declared.words} = {declared.default!r}{fusible}")
-        click.echo()
+    models = [entries.declared(name, None) for name in entries.names()]
+    return [
+        {
+            "name": model.name,
+            "about": model.title,
+            "needs": model.missing(),
+            "reads": model.reads,
+            "parallel": model.parallel,
+            "parameters": [
+                {
+                    "name": name,
+                    "option": f"--{name.replace('_', '-')}",
+                    "type": declared.words,
+                    "default": declared.default,
+                    "fusible": declared.fusible,
+                }
+                for name, declared in model.parameters.items()
+            ],
+        }
+        for model in models
+    ]
 
 
-def _profiles() -> None:
+def _models_text(found: Iterable[dict[str, Any]]) -> Iterable[str]:
+    from benchsuite.describe import entries
+    from benchsuite.describe.changeable import LEGEND, parameter_lines
+
+    for model in found:
+        needs = f"  [needs pip install '{' '.join(model['needs'])}']" if model["needs"] else ""
+        declared = entries.declared(model["name"], None)
+        yield f"{model['name']}: {model['about']}{needs}"
+        yield from (f"    {line}" for line in declared.doc.strip().splitlines()[1:] if line)
+        yield from (f"    {line}" for line in parameter_lines(declared))
+        yield ""
+    yield LEGEND
+
+
+def _profiles() -> list[dict[str, Any]]:
     from benchsuite import files
     from benchsuite.describe import profile
 
-    for name, path in files.shipped("profiles").items():
-        jobs = profile.load(name).jobs
-        click.echo(f"{name}: {len(jobs)} jobs ({path})")
-        for job in jobs:
-            click.echo(f"    {job.name}: {job.model or job.entry}, {job.training.precision}")
+    return [
+        {
+            "name": name,
+            "about": profile.about(name),
+            "file": str(path),
+            "jobs": [
+                {"name": job.name, "model": job.model or job.entry, "precision": job.training.precision}
+                for job in profile.load(name).jobs
+            ],
+        }
+        for name, path in files.shipped("profiles").items()
+    ]
 
 
-def _datasets() -> None:
+def _profiles_text(found: Iterable[dict[str, Any]]) -> Iterable[str]:
+    for profile in found:
+        yield f"{profile['name']}: {len(profile['jobs'])} jobs; {profile['about']}"
+        yield f"    {profile['file']}"
+        yield from (f"    {job['name']}: {job['model']}, {job['precision']}" for job in profile["jobs"])
+
+
+def _datasets() -> list[dict[str, Any]]:
     from benchsuite import files
     from benchsuite.data import descriptor
 
-    for name in files.shipped("datasets"):
-        about = descriptor.load(name).about
-        click.echo(f"{name}: {about.title}")
-        click.echo(f"    licence: {about.licence}")
+    found = {name: descriptor.load(name).about for name in files.shipped("datasets")}
+    return [{"name": name, "about": about.title, "licence": about.licence} for name, about in found.items()]
 
 
-def _plots() -> None:
+def _datasets_text(found: Iterable[dict[str, Any]]) -> Iterable[str]:
+    for dataset in found:
+        yield f"{dataset['name']}: {dataset['about']}"
+        yield f"    licence: {dataset['licence']}"
+
+
+def _plots() -> list[dict[str, Any]]:
     from benchsuite.report import plots
 
-    for kind, what in plots.kinds().items():
-        click.echo(f"{kind}: {what}")
+    return [{"name": kind, "about": what} for kind, what in plots.kinds().items()]
+
+
+def _baselines() -> list[dict[str, Any]]:
+    from benchsuite import files
+    from benchsuite.report.sources import summary_of
+
+    found = []
+    for name, path in files.shipped("baselines").items():
+        summary = summary_of(path)
+        found.append({"name": name, "jobs": len(summary.jobs), "created": summary.created, "file": str(path)})
+    return found
+
+
+def _baselines_text(found: Iterable[dict[str, Any]]) -> Iterable[str]:
+    for baseline in found:
+        yield f"{baseline['name']}: {baseline['jobs']} jobs, {baseline['created'] or 'no date'} ({baseline['file']})"
+
+
+def _plots_text(found: Iterable[dict[str, Any]]) -> Iterable[str]:
+    yield from (f"{plot['name']}: {plot['about']}" for plot in found)
+
+
+_LISTS: dict[str, tuple[Callable[[], list[dict[str, Any]]], Callable[[Iterable[dict[str, Any]]], Iterable[str]]]] = {
+    "models": (_models, _models_text),
+    "profiles": (_profiles, _profiles_text),
+    "datasets": (_datasets, _datasets_text),
+    "plots": (_plots, _plots_text),
+    "baselines": (_baselines, _baselines_text),
+}
 
 
 def _schema() -> None:

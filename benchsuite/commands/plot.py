@@ -8,15 +8,20 @@ from pathlib import Path
 
 import click
 
+from benchsuite.commands import completion
+
 _ENDINGS = (".png", ".svg", ".pdf")
 
 
 @click.command()
-@click.argument("results", required=False, type=click.Path(path_type=Path))
-@click.option("--kind", required=True, help="The plot: see 'benchsuite list plots'.")
+@click.argument("results", required=False, type=click.Path(path_type=Path), shell_complete=completion.baselines)
+@click.option("--kind", required=True, shell_complete=completion.plots, help="The plot: see 'benchsuite list plots'.")
 @click.option("-o", "--output", metavar="FILE", help="A new .png, .svg or .pdf file.  [default: KIND.png]")
 @click.option(
-    "--base", metavar="BASE", help="For compare: a baseline, a summary file or a results folder; A,B,C: several runs."
+    "--base",
+    metavar="BASE",
+    shell_complete=completion.baselines,
+    help="For compare: a baseline, a summary file or a results folder; A,B,C: several runs.",
 )
 @click.option("--task", metavar="ID", help="For throughput and telemetry: draw only this task, such as vae.J0.1.")
 @click.option("--compare-unlike", is_flag=True, help="For compare: also draw jobs whose workload differs, in grey.")

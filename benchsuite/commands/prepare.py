@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
+from benchsuite.commands import completion
 from benchsuite.errors import Interrupted, UsageError, one_line
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ _EVERY_S = 10.0
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--profile", help="Prepare the data sets that this profile's jobs read.")
-@click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
-@click.option("--synthetic", is_flag=True, help="Generate data of the same formats and statistics; no network needed.")
-@click.option("--size", type=click.Choice(["small", "full"]), help="Size of generated data.  [default: full]")
-@click.option("--verify", is_flag=True, help="Check every byte of the data sets that are there; prepare nothing.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes that generate data.  [default: the usable CPUs]")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.datasets)
+@click.option("--profile", metavar="NAME", shell_complete=completion.profiles, help="Data sets of this profile's jobs.")
+@click.option("-d", "--data", metavar="DIR", help="Their folder.  [default: $BENCHSUITE_DATA, else data]")
+@click.option("--synthetic", is_flag=True, help="Generate data of the same formats; no network needed.")
+@click.option("--size", type=click.Choice(["small", "full"]), help="Of generated data.  [default: full]")
+@click.option("--verify", is_flag=True, help="Check every byte of the data sets; prepare nothing.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: the usable CPUs]")
 def command(
     names: tuple[str, ...],
     profile: str | None,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchsuite.commands import completion
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -39,12 +41,15 @@ def _conditions(_context: click.Context, _option: click.Parameter, value: str | 
 
 
 @click.command()
-@click.argument("outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument(
+    "outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.baselines
+)
 @click.option("--weights", metavar="FILE", help="Weights of the jobs.  [default: the profile's own]")
 @click.option(
     "--compare",
     metavar="BASE",
     multiple=True,
+    shell_complete=completion.baselines,
     help="A baseline, a summary file or another results folder; A,B,C: several runs of one machine, as its sessions. "
     "Each --compare is a baseline of its own.",
 )

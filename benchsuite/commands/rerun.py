@@ -8,29 +8,34 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchsuite.commands._changes import WithChanges
+
 if TYPE_CHECKING:
     from benchsuite.describe.plan import Place
     from benchsuite.describe.tasks import Job, Task
     from benchsuite.records import Machine, Result
 
 
-@click.command(epilog="After -- come changes: job fields and parameters of the model. Each change is printed.")
+@click.command(
+    cls=WithChanges, epilog="After -- come changes: job fields and parameters of the model. Each one is printed."
+)
 @click.argument("result")
-@click.option("-o", "--out", help="A .json file, a folder, or - for stdout.  [default: beside RESULT]")
+@click.option("-o", "--out", metavar="OUT", help="A .json file, a folder, or -.  [default: beside RESULT]")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
     """Run the task of a result again.
 
-    It has the same parameters, environment, GPU and data.
-
-    A rerun is shown beside its original and never counts in a score.
+    It has the same parameters, environment, GPU and data. A rerun is shown beside its original and never counts in a
+    score.
     """
     from benchsuite.describe.tasks import ProfileUsed
     from benchsuite.errors import OutputError, reason
     from benchsuite.host import machine as host
-    from benchsuite.launch.run_one import check_file, keep, run_single
+    from benchsuite.launch.run_one import Judge, check_file, keep, run_single
     from benchsuite.records import Result
+    from benchsuite.report.measure.foresight import warnings
     from benchsuite.report.show.one_line import figure
+    from benchsuite.report.stats.rate import with_rate
     from benchsuite.rundir import read_record
     from benchsuite.schema import to_json
 
@@ -52,7 +57,8 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
         target = path.parent
         check_file(target / ".rerun.json")
     used = ProfileUsed(name=task.profile, path=str(path), sha256="", text="", official=False)
-    again, status = run_single(task, used, machine, os.environ, figure, like=original)
+    again, status = run_single(task, used, machine, os.environ, Judge(figure, warnings), like=original)
+    again = with_rate(again)
     if target is None:
         click.echo(to_json(again, indent=2), nl=False)
     else:

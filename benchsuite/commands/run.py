@@ -7,16 +7,24 @@ from pathlib import Path
 
 import click
 
+from benchsuite.commands import completion
+from benchsuite.commands._changes import WithChanges
 
-@click.command(epilog="After -- come job fields (--max-count, --precision, ...) and parameters of the model.")
-@click.argument("entry")
-@click.option("-d", "--data", help="Folder of the data sets.  [default: $BENCHSUITE_DATA, else data]")
-@click.option("-o", "--out", help="A file that ends in .json, or a new folder.  [default: JSON on stdout]")
+_EPILOG = (
+    "After -- come job fields (--max-count, --precision, ...) and parameters of the model: "
+    "'benchsuite run ENTRY -- --help' lists them."
+)
+
+
+@click.command(cls=WithChanges, epilog=_EPILOG)
+@click.argument("entry", shell_complete=completion.models)
+@click.option("-d", "--data", metavar="DIR", help="Data sets.  [default: $BENCHSUITE_DATA, else data]")
+@click.option("-o", "--out", metavar="OUT", help="A new .json file or folder.  [default: JSON on stdout]")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 def command(entry: str, data: str | None, out: str | None, changes: tuple[str, ...]) -> int:
     """Run one model on the first GPU, or on the CPU.
 
-    ENTRY is the name of a model, or module:function of your own.
+    ENTRY is the name of a model, or module:function of your own. The JSON holds the rate: jq .rate.value
     """
     from benchsuite.describe import profile as profiles
     from benchsuite.describe.overrides import Overrides
@@ -24,9 +32,11 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
     from benchsuite.describe.tasks import ProfileUsed
     from benchsuite.errors import UsageError
     from benchsuite.host import machine as host
-    from benchsuite.launch.run_one import check_file, keep, run_single
+    from benchsuite.launch.run_one import Judge, check_file, keep, run_single
     from benchsuite.launch.session import data_root
+    from benchsuite.report.measure.foresight import warnings
     from benchsuite.report.show.one_line import figure
+    from benchsuite.report.stats.rate import with_rate
     from benchsuite.schema import to_json
 
     overrides = Overrides.parse(changes)
@@ -43,7 +53,8 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
         check_file(target)
     folder = target if target and target.suffix != ".json" else None
     used = ProfileUsed(name="run", path="", sha256="", text="", official=False)
-    result, status = run_single(task, used, machine, os.environ, figure, folder)
+    result, status = run_single(task, used, machine, os.environ, Judge(figure, warnings), folder)
+    result = with_rate(result)
     if target is None:
         click.echo(to_json(result, indent=2), nl=False)
     elif folder is None:

@@ -18,6 +18,7 @@ def command(out: str) -> int:
 
     Finished results in OUT are kept. The rest can be resumed.
     """
+    from benchsuite.describe.invocation import resume_command
     from benchsuite.errors import ResultError
     from benchsuite.launch import lock
 
@@ -37,5 +38,6 @@ def command(out: str) -> int:
         if time.monotonic() > deadline:
             raise ResultError(f"{folder}: process {holder.pid} has not ended within {LIMIT_S:g} s")
         time.sleep(0.1)
-    click.echo(f"{folder}: stopped; continue with 'benchsuite jobs ... -o {folder} --resume'", err=True)
+    click.echo(f"{folder}: stopped", err=True)
+    click.echo(f"Continue: {resume_command(folder)}", err=True)
     return 0

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import click
 
+from benchsuite.commands import completion
+
 
 @click.command()
-@click.argument("outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("-o", "--output", default="-", metavar="FILE", help="A new file; '-' is standard output.  [default: -]")
+@click.argument(
+    "outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.baselines
+)
+@click.option("-o", "--output", default="-", metavar="FILE", help="A new file; - is stdout.  [default: -]")
 def command(outs: tuple[Path, ...], output: str) -> None:
     """Write a summary of a run, to compare with.
 

@@ -16,6 +16,11 @@ from benchsuite.errors import ProfileError, nearest
 
 # No change can set these: a job keeps its model, and the fields of `params` and `training` are set one by one.
 _FIXED = ("name", "model", "entry", "params", "training")
+# Fields of a job that older profiles lack: schema of the plan -> the values that every job of then has.
+AS_THEN: dict[int, tuple[tuple[str, str], ...]] = {
+    1: (("prefetch", "false"), ("warm_up_s", "0")),
+    2: (("warm_up_s", "0"),),
+}
 _LISTS = ("loss_band", "tags")  # `0,20` stands for `[0, 20]`, as with parameters
 
 

@@ -18,6 +18,16 @@ from benchsuite.describe.overrides import Overrides
 from benchsuite.describe.tasks import Job, ProfileUsed
 from benchsuite.errors import ProfileError, nearest
 
+# What each shipped profile is for.
+_ABOUT = {
+    "10gb": "the suite for GPUs of 10 GB",
+    "5gb": "the suite for GPUs of 5 GB",
+    "health": "checks a node and compares its GPUs, in minutes; no data set needed",
+    "lite": "the suite with smaller batches and short runs; a quick check that everything works",
+    "smoke": "toy jobs, with or without a GPU; a check that everything runs",
+    "standard": "the suite; its numbers make the score of a machine",
+}
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -55,6 +65,11 @@ class Profile:
             based_on=self.based_on,
             differences=self.differences,
         )
+
+
+def about(name: str) -> str:
+    """What a shipped profile is for, in one line; empty for an unknown name."""
+    return _ABOUT.get(name, "")
 
 
 def load(

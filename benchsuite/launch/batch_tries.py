@@ -27,6 +27,8 @@ from benchsuite.rundir import RunDir, results
 # A larger batch is not tried on a CPU if it would need more than this share of the memory: the kernel might then kill
 # processes that have nothing to do with the run.
 HOST_SHARE = 0.8
+# A search on a CPU starts no further try after this time. There, larger batches soon bring no more items per second.
+LONGEST_CPU_SEARCH_S = 60.0
 # A batch whose warm-up takes longer than this is large enough.
 LONGEST_WARM_UP_S = 60.0
 # How torch and Python report that the host's memory is used up.
@@ -66,8 +68,12 @@ def _search(run: RunContext, wave: WaveContext, task: Task) -> BatchSearch:
     start = entries.declared(task.job.model, task.job.entry).parameters[entries.BATCH_SIZE].default
     room_bytes = min((gpu.memory_bytes or 0 for gpu in task.gpus), default=0) or None
     # A batch is split into `accumulate` micro-batches of at least one sample.
-    found = search(Tries(run, wave, task).attempt, start, room_bytes, least=task.job.training.accumulate)
-    run.say(f"{task.cell}: batch_size {found.found:,} is the largest that fits ({len(found.probes)} tries)")
+    tries = Tries(run, wave, task)
+    run.say(f"{task.cell}: searching the largest batch_size, from {start:,}; {tries.bound()}")
+    found = search(tries.attempt, start, room_bytes, least=task.job.training.accumulate, enough=tries.enough)
+    took = f"{len(found.probes)} tries, {tries.elapsed_s():.0f} s"
+    largest = "is the largest that was tried" if tries.enough() == found.limit else "is the largest that fits"
+    run.say(f"{task.cell}: batch_size {found.found:,} {largest} ({took}); limit: {found.limit}")
     return found
 
 
@@ -76,7 +82,26 @@ class Tries:
 
     def __init__(self, run: RunContext, wave: WaveContext, task: Task) -> None:
         self._run, self._wave, self._task = run, wave, task
+        self._began_s = time.monotonic()
         self._largest: tuple[int, int] | None = None  # the largest batch that fits so far, and its host memory in bytes
+
+    def elapsed_s(self) -> float:
+        """Seconds since the search began."""
+        return time.monotonic() - self._began_s
+
+    def enough(self) -> str | None:
+        """Why a search on a CPU ends here, in words; None on a GPU, and before the time is over."""
+        if self._task.gpus or self.elapsed_s() < LONGEST_CPU_SEARCH_S:
+            return None
+        return f"a search on a CPU ends after {LONGEST_CPU_SEARCH_S:g} s; no larger size was tried"
+
+    def bound(self) -> str:
+        """What bounds the search, in words."""
+        if self._task.gpus:
+            room = min(gpu.memory_bytes or 0 for gpu in self._task.gpus)
+            return f"the GPU has {_gib(room)}" if room else "the size of the GPU's memory is unknown"
+        limit = f"at most {_gib(int(HOST_SHARE * self._memory_bytes()))} of the host's memory"
+        return f"{limit}, no further try after {LONGEST_CPU_SEARCH_S:g} s"
 
     def attempt(self, size: int) -> Tried:
         """Try one batch size.
@@ -87,6 +112,7 @@ class Tries:
         expected, there = self._expected_bytes(size), self._memory_bytes()
         if expected and expected > HOST_SHARE * there:
             why = f"would take about {_gib(expected)} of the host's memory, of {_gib(there)}"
+            self._run.say(f"{self._task.cell}: batch_size {size:,} is not tried: it {why}")
             probe = BatchProbe(batch_size=size, fits=False, device_bytes=None, host_bytes=None, elapsed_s=0.0)
             return Tried(probe, why)
         try:
@@ -101,10 +127,17 @@ class Tries:
             self._largest = size, probe.host_bytes or 0
             device = probe.device_bytes
             took = f"{_gib(device)} of the GPU's" if device else f"{_gib(probe.host_bytes or 0)} of the host's"
-            self._run.say(f"{words} fits: {took} memory at most")
+            self._run.say(f"{words} fits: {took} memory at most, {probe.elapsed_s:.1f} s{self._highest()}")
         else:
-            self._run.say(f"{words} does not fit: {tried.why}")
+            self._run.say(f"{words} does not fit: {tried.why}, {probe.elapsed_s:.1f} s")
         return tried
+
+    def _highest(self) -> str:
+        """The largest size that the next try on a CPU may have, as an end of a line; empty on a GPU."""
+        if self._task.gpus or not self._largest or not self._largest[1]:
+            return ""
+        fits, host_bytes = self._largest
+        return f"; the next is at most {int(fits * HOST_SHARE * self._memory_bytes() / host_bytes):,}"
 
     def _expected_bytes(self, size: int) -> int | None:
         """Host memory of a larger batch on a CPU, as if all of it grew with the batch; None on a GPU."""

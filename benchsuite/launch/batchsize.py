@@ -52,7 +52,13 @@ def with_size(task: Task, size: int) -> Task:
     return msgspec.structs.replace(task, job=msgspec.structs.replace(task.job, params=params))
 
 
-def search(attempt: Callable[[int], Tried], start: int, room_bytes: int | None = None, least: int = 1) -> BatchSearch:
+def search(
+    attempt: Callable[[int], Tried],
+    start: int,
+    room_bytes: int | None = None,
+    least: int = 1,
+    enough: Callable[[], str | None] = lambda: None,
+) -> BatchSearch:
     """Find the largest batch that fits, to within a sixteenth.
 
     Sizes double from `start` until a batch does not fit (or halve until one does), then the gap is halved. If
@@ -62,6 +68,7 @@ def search(attempt: Callable[[int], Tried], start: int, room_bytes: int | None =
         attempt: tries one size.
         room_bytes: the memory of the device.
         least: the smallest size that the job can train with; no smaller one is tried.
+        enough: why the search ends now with the largest size that fits; None to go on.
 
     Raises:
         SearchError: not even the smallest batch fits, or it failed for another reason.
@@ -83,6 +90,9 @@ def search(attempt: Callable[[int], Tried], start: int, room_bytes: int | None =
         if not low and high == least:
             raise SearchError(Failure(kind="oom", message=f"not even batch_size {least} fits: {tried.why}"))
         if low >= MOST:
+            break
+        if low and (why := enough()):
+            limit = why
             break
         if low and high and high - low <= max(1, low // WITHIN):
             break

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shlex
 import socket
 import time
 from collections.abc import Iterator
@@ -53,9 +54,8 @@ def locked(folder: Path) -> Iterator[None]:
         if not _take(fd, tries=5):
             who = _holder(fd)
             name = f" (process {who.pid} on {who.host})" if who else ""
-            raise OutputError(
-                f"{folder}: a run is in progress here{name}; wait, or end it with 'benchsuite stop {folder}'"
-            )
+            stop = f"benchsuite stop {shlex.quote(str(folder))}"
+            raise OutputError(f"{folder}: a run is in progress here{name}; wait, or end it: {stop}")
         pid = os.getpid()
         me = Holder(host=socket.gethostname(), boot_id=read_boot_id(), pid=pid, ticks=started_ticks(pid))
         os.ftruncate(fd, 0)

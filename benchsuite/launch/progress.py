@@ -41,6 +41,7 @@ class Progress:
         keep: called with each result.
         settled: task id -> status, for the tasks that an earlier invocation of the run finished. A new attempt at
             such a task does not count.
+        foresee: the warnings about tasks that have not started, a line each.
 
     Attributes:
         counts: the number of tasks of each status.
@@ -55,6 +56,7 @@ class Progress:
         keep: Callable[[Result], None] | None = None,
         settled: Mapping[str, str] | None = None,
         console: Console | None = None,
+        foresee: Callable[[Sequence[Task]], Sequence[str]] = lambda tasks: (),
     ) -> None:
         self.settled = dict(settled or {})
         self.counts: Counter[str] = Counter(self.settled.values())
@@ -63,6 +65,7 @@ class Progress:
         self.over = self.thin = 0
         self._verdict = verdict
         self._keep = keep
+        self._foresee = foresee
         self._console = console or Console(stderr=True, soft_wrap=True, highlight=False)
         self._live: Live | None = None
         self._forecast = Forecast()
@@ -70,7 +73,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live = Live("starting", console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
         return self
 
@@ -89,6 +92,8 @@ class Progress:
 
     def begin(self, tasks: Sequence[Task]) -> None:
         self.tasks = tasks
+        for line in self._foresee(tasks):
+            self._print(escape(one_line(line)), style="yellow")
         if len(tasks) > 1:
             self._print(f"{len(tasks)} tasks, {in_words(self._forecast.bounds_s(tasks))}")
 
@@ -100,6 +105,9 @@ class Progress:
         if not self._live:
             places = ", ".join(t.device for t in tasks)
             self._print(f"{escape(tasks[0].cell)} on {places}: starting")
+        else:
+            with contextlib.suppress(OSError):
+                self._live.update(f"{escape(tasks[0].cell)}: preparing")
 
     def look(self, children: Sequence[Child]) -> None:
         if self._live:
@@ -133,7 +141,9 @@ class Progress:
             unit = child.seen.ready.unit if child.seen.ready else "item"
             rate = _rate(child)
             shown = f"{_short(rate)} {one_line(unit)}/s" if rate is not None else ""
-            table.add_row(escape(child.task.cell), child.task.device, _state(child), shown, _clock(left_s(child, now)))
+            table.add_row(
+                escape(child.task.cell), child.task.device, _state(child, now), shown, _clock(left_s(child, now))
+            )
         after = self.tasks[self.over + len(children) :]
         begun = [left for c in children if (left := left_s(c, now)) is not None]
         to_begin = [c.task for c in children if left_s(c, now) is None]
@@ -156,9 +166,11 @@ def _short(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
-def _state(child: Child) -> str:
+def _state(child: Child, now_s: float) -> str:
+    """What a task does; while nothing can be measured yet, with the seconds since its start."""
+    since = f"{now_s - child.started_s:.0f} s"
     if child.go_s is None:
-        return "waiting" if child.seen.ready else "starting"
+        return f"waiting for others, {since}" if child.seen.ready else f"loading and warming up, {since}"
     return "holding" if child.seen.measured else "measuring"
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
@@ -24,12 +24,20 @@ from benchsuite.schema import to_json
 from benchsuite.writing import write_new
 
 
+@dataclass(frozen=True)
+class Judge:
+    """What the read side says of a result, and of tasks before they start; see `Progress`."""
+
+    verdict: Callable[[Result], Verdict]
+    foresee: Callable[[Sequence[Task]], Sequence[str]]
+
+
 def run_single(
     task: Task,
     profile: ProfileUsed,
     machine: Machine,
     environ: Mapping[str, str],
-    verdict: Callable[[Result], Verdict],
+    judge: Judge,
     folder: Path | None = None,
     like: Result | None = None,
 ) -> tuple[Result, int]:
@@ -39,7 +47,6 @@ def run_single(
         The result, and the exit status of the command.
 
     Args:
-        verdict: see `Progress`.
         folder: a new run folder that is kept; a temporary one if None.
         like: a result whose isolation and share of the machine are used again.
 
@@ -48,7 +55,7 @@ def run_single(
         Interrupted: a signal asked for the end before there was a result.
     """
     results: list[Result] = []
-    progress = Progress(verdict, keep=results.append)
+    progress = Progress(judge.verdict, keep=results.append, foresee=judge.foresee)
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory(prefix="benchsuite-") as place:
         try:
             plan = plan_of([task])

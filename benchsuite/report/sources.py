@@ -1,4 +1,4 @@
-"""The summary of any paths that a user names: a summary's file, a run folder, or files of milarun 2020."""
+"""The summary of any path that a user names: a file of a summary or a result, a run folder, files of milarun 2020."""
 
 from __future__ import annotations
 
@@ -6,26 +6,57 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchsuite import files
-from benchsuite.errors import UsageError
+from benchsuite.errors import ResultError, UsageError, nearest
 from benchsuite.report.milarun import results, summary_files
-from benchsuite.report.read.load import load
+from benchsuite.report.read.load import load, load_file
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.read.summary_file import read_summary
 from benchsuite.report.stats.sessions import together
 from benchsuite.report.stats.summarise import summarise
+from benchsuite.schema import kind_of
 
 
 def summary_of(path: Path) -> Summary:
-    """The summary in a file, or of a results folder, also of milarun 2020.
+    """The summary in a file, of the result in a file, or of a results folder, also of milarun 2020.
+
+    Args:
+        path: the file or folder, or the name of a shipped baseline.
 
     Raises:
-        ResultError: neither a summary nor a folder with results.
+        ResultError: neither a summary, a result nor a folder with results.
     """
+    path = _meant(path)
     if path.is_file():
+        if is_result(path):
+            return summarise(load_file(path))
         return summary_files.read_file(path) or read_summary(path)
     loaded = load(path)
     own = loaded.rows or loaded.reruns or loaded.run or loaded.planned
     return (None if own else results.read_folder(path, loaded.bad_files)) or summarise(loaded)
+
+
+def _meant(path: Path) -> Path:
+    """The path itself, or the file of the shipped baseline that it names.
+
+    Raises:
+        ResultError: there is neither.
+    """
+    known = files.shipped("baselines")
+    if files.look(path):
+        return path
+    if str(path) not in known:
+        remedy = f"name a results folder, a summary, a result or a baseline{nearest(path.stem, known)}"
+        raise ResultError(f"{path}: no such folder or file; {remedy}")
+    return known[str(path)]
+
+
+def is_result(path: Path) -> bool:
+    """Whether a path is the file of one result."""
+    try:
+        with path.open("rb") as file:
+            return kind_of(file.read(200)) == "result"
+    except OSError:
+        return False  # `read_summary` names the reason
 
 
 def summary_of_runs(paths: Sequence[Path]) -> Summary:

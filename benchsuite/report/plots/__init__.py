@@ -37,26 +37,32 @@ class Source:
     compare_unlike: bool = False
 
     def folder(self) -> Loaded:
-        """The results folder, with every slice.
+        """The results folder or the one result, with every slice.
 
         Raises:
             ResultError: there is only a summary, or the folder holds no `task`.
         """
-        from benchsuite.report.read.load import load
+        from benchsuite.report.read.load import load, load_file
+        from benchsuite.report.sources import is_result
 
-        if self.path is None or self.path.is_file():
+        single = self.path is not None and is_result(self.path)
+        if self.path is None or not (single or self.path.is_dir()):
             raise ResultError(f"{self.summary.source}: a summary holds no slices or samples; name the results folder")
-        loaded = load(self.path)
+        loaded = load_file(self.path) if single else load(self.path)
         ids = [row.task.id for row in loaded.rows]
         if self.task is not None and self.task not in ids:
             raise ResultError(f"{self.path}: no task '{one_line(self.task)}'{nearest(self.task, ids[:50])}")
         return loaded
 
 
+def names() -> list[str]:
+    """The kinds, without an import of what draws them."""
+    return sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem != "__init__")
+
+
 def kinds() -> dict[str, str]:
     """Each kind with its description."""
-    names = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem != "__init__")
-    return {name: (_module(name).__doc__ or "").strip().splitlines()[0] for name in names}
+    return {name: (_module(name).__doc__ or "").strip().splitlines()[0] for name in names()}
 
 
 def draw(kind: str, source: Source) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchsuite.report.read.load import Row
@@ -47,3 +48,14 @@ class Panel:
     end_s: float
     top: float | None = None
     beyond: str = ""
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """The spans with those that overlap joined, so that shades do not add up."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found

@@ -14,7 +14,7 @@ from benchsuite.describe.tasks import Job, Task, wave_name
 from benchsuite.errors import ResultError
 from benchsuite.records import Failure, Result, Run, TaskMachine
 from benchsuite.report.measure.window import Window, task_window
-from benchsuite.rundir import Attempt, RunDir, results
+from benchsuite.rundir import Attempt, RunDir, read_record, results
 
 T = TypeVar("T")
 # A task's outcome: a result's status, or one of these.
@@ -87,11 +87,21 @@ def load(path: Path) -> Loaded:
     attempts = _own(path / "attempts.jsonl", folder.attempts, found) or []
     _find(path, found, {task.id: task for task in tasks or ()})
     rows = _found_rows(found) if tasks is None else _planned_rows(tasks, attempts, found, in_progress)
-    reruns = tuple(_row(file, result) for file, result in found.reruns)
+    reruns = tuple(row_of(file, result) for file, result in found.reruns)
     if not rows and not reruns and not found.bad:
         raise ResultError(f"{path}: no results in this folder; name the folder that 'benchsuite jobs' wrote")
     bad_files = tuple(sorted(found.bad.items()))
     return Loaded(path, run, tasks is not None, tuple(rows), reruns, bad_files, in_progress, tuple(found.results))
+
+
+def load_file(path: Path) -> Loaded:
+    """Read the file of one result. A rerun counts as the task that it is.
+
+    Raises:
+        ResultError: the file cannot be read, or is no result.
+    """
+    result = read_record(path, Result)
+    return Loaded(path, None, False, (row_of(path, result),), (), (), kept=((path, result),))
 
 
 def _find(path: Path, found: _Found, planned: Mapping[str, Task]) -> None:
@@ -179,7 +189,7 @@ def _planned_row(
     last = Row(task, NOT_RUN, "not started yet" if in_progress else "never started")
     for attempt in sorted(started | by_attempt.keys()):
         if attempt in by_attempt:
-            last = _row(*by_attempt[attempt])
+            last = row_of(*by_attempt[attempt])
         elif attempt in ends and ends[attempt].status != "interrupted":
             last = Row(task, "lost", _why_lost(ends[attempt], bad))
         elif in_progress and attempt == max(started) and attempt not in ends:
@@ -210,7 +220,7 @@ def _found_rows(found: _Found) -> list[Row]:
         if copied := [name for name, other in earlier if other == result]:
             found.bad[file] = f"a copy of {copied[0].name}, which counts"
             continue
-        runs[host, task, len(earlier)][attempt] = _row(file, result)
+        runs[host, task, len(earlier)][attempt] = row_of(file, result)
         earlier.append((file, result))
     repeats = max((result.task.repeat for _, result in found.results), default=0) + 1
     rows = []
@@ -231,7 +241,12 @@ def _why(error: Failure) -> str:
     return error.message if alone else f"{error.kind}: {error.message}"
 
 
-def _row(file: Path, result: Result) -> Row:
+def row_of(file: Path | None, result: Result) -> Row:
+    """A result as a row.
+
+    Args:
+        file: the file that holds it.
+    """
     if result.status != "ok":
         reason = _why(result.error) if result.error else f"the task is {result.status}"
         return Row(result.task, result.status, reason, result, file)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from benchsuite.report.read.curves import Curve, Panel, Span
+from benchsuite.report.read.curves import Curve, Panel, Span, joined
 from benchsuite.report.show.format import one_line
 from benchsuite.report.show.svg import thinned
 
@@ -74,21 +74,10 @@ def paint(
             lines[0].set_marker("o")
         for line in lines:
             line.set(color=look.colour, zorder=1.5 if look.faint else 2.0)
-    for window in union(windows):
+    for window in joined(windows):
         axes.axvspan(*window, color="0.5", alpha=shade, linewidth=0)
     axes.set_ylim(0, 1.05 * panel.top if panel.top else None)
     axes.grid(alpha=0.3)
-
-
-def union(spans: Iterable[Span]) -> list[Span]:
-    """The spans with those that overlap joined, in order."""
-    found: list[Span] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return found
 
 
 def caption(figure: Figure, title: str, notes: Sequence[str]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from benchsuite.report.read.curves import Panel, Span
+from benchsuite.report.read.curves import Panel, joined
 
 # In the SVG's own units, which the page scales.
 WIDTH, HEIGHT = 320, 130
@@ -45,7 +45,7 @@ def paint(panel: Panel, label: str, looks: Sequence[Look] = (), most_points: int
 
     parts = [_opened(panel, label, top)]
     for look in ("window", "hold"):
-        for left, right in merged(span for curve in panel.curves if (span := getattr(curve, look))):
+        for left, right in joined(span for curve in panel.curves if (span := getattr(curve, look))):
             start, end = place_x(left), place_x(right)
             box = f'x="{start:.1f}" y="{_TOP}" width="{max(0.0, end - start):.1f}" height="{height}"'
             parts.append(f'<rect class="{look}" {box}/>')
@@ -59,17 +59,6 @@ def paint(panel: Panel, label: str, looks: Sequence[Look] = (), most_points: int
         tip = f' data-tip="{escape(of.tip)}"' if of.tip else ""
         parts.append(f'<polyline class="c{of.colour}{dash}"{tip} points="{line}"/>')
     return "".join([*parts, "</svg>"])
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """The spans with those that overlap joined, so that shades do not add up."""
-    found: list[Span] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return found
 
 
 def _opened(panel: Panel, label: str, top: float) -> str:

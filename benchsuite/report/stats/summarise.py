@@ -84,7 +84,7 @@ def _left_out(loaded: Loaded) -> tuple[str, ...]:
 
 def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
     ok = [row for row in rows if row.status == "ok"]
-    tasks = tuple(_task(row) for row in rows)
+    tasks = tuple(task_summary(row) for row in rows)
     job = JobSummary(
         name=name,
         job=rows[0].task.job.name,
@@ -127,7 +127,8 @@ def _group(rows: Sequence[Row]) -> dict[str, Any]:
     return {"ranks": ranks, "batch_each": batch if isinstance(batch, int) else None, "backend": backend}
 
 
-def _task(row: Row) -> TaskSummary:
+def task_summary(row: Row) -> TaskSummary:
+    """The summary of one row."""
     window, use = row.window or Window("empty"), task_use(row)
     without, reason = unthrottled(row)
     return TaskSummary(
@@ -196,7 +197,7 @@ def _reruns(loaded: Loaded) -> tuple[RerunSummary, ...]:
         if rerun_of := row.task.rerun_of:
             of = Path(rerun_of.result).name
             original = by_file[of].perf if of in by_file else None
-            found.append(RerunSummary(task=_task(row), of=of, original_perf=original, changes=rerun_of.changes))
+            found.append(RerunSummary(task=task_summary(row), of=of, original_perf=original, changes=rerun_of.changes))
     return tuple(found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchsuite import files
+from benchsuite.describe.invocation import resume_command
 from benchsuite.describe.profile import load
 from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Run
@@ -88,7 +89,8 @@ def _code(evidence: Evidence) -> Finding:
 def _repeats(evidence: Evidence) -> Finding:
     least = min((len([r for r in job.repeats if r.ok]) for job in evidence.summary.jobs), default=0)
     text = f"{count(least, 'repeat')} with a figure for every job"
-    remedy = f"continue with jobs --resume --repeat {MIN_REPEATS}: an interval needs {MIN_REPEATS}"
+    command = resume_command(evidence.path, "--repeat", str(MIN_REPEATS))
+    remedy = f"an interval needs {MIN_REPEATS}: {command}"
     return ok("repeats", text) if least >= MIN_REPEATS else unmet("repeats", text, remedy)
 
 

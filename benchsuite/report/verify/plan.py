@@ -12,7 +12,7 @@ import msgspec
 from benchsuite import __version__
 from benchsuite.describe import entries, invocation
 from benchsuite.describe.changes import job_changes
-from benchsuite.describe.overrides import Overrides
+from benchsuite.describe.overrides import AS_THEN, Overrides
 from benchsuite.describe.plan import make_plan
 from benchsuite.describe.profile import Profile, of_text
 from benchsuite.describe.tasks import Plan, Task
@@ -27,11 +27,6 @@ from benchsuite.report.verify.evidence import Evidence
 _OTHER = "verify it with the benchsuite that ran it"
 # The fields of a task that the plan decides. The others depend on the environment at planning.
 _DECIDED = ("profile", "repeat", "cell", "row", "axes", "per", "wave", "copy", "gpus", "ranks")
-# Fields of a job that older profiles lack: schema of the plan -> the values that every job of then has.
-_AS_THEN: dict[int, tuple[tuple[str, str], ...]] = {
-    1: (("prefetch", "false"), ("warm_up_s", "0")),
-    2: (("warm_up_s", "0"),),
-}
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
@@ -90,7 +85,7 @@ def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
     """
     chosen = invocation.chosen(run.command)
     asked = Overrides.parse(chosen.changes)
-    overrides = Overrides((*_AS_THEN.get(run.begun_schema, ()), *asked.pairs))
+    overrides = Overrides((*AS_THEN.get(run.begun_schema, ()), *asked.pairs))
     profile = of_text(
         run.profile.text, Path(run.profile.path), only=chosen.only, exclude=chosen.exclude, overrides=overrides
     )
@@ -147,7 +142,7 @@ def _accounted(evidence: Evidence) -> Finding:
     open_rows = [row for row in rows if row.status in OPEN]
     if open_rows:
         lines = [f"{row.task.id}: {row.status}, {row.reason}" for row in open_rows]
-        return unmet("tasks", text, "finish the run: the same 'benchsuite jobs' with --resume", lines)
+        return unmet("tasks", text, f"finish the run: {invocation.resume_command(evidence.path)}", lines)
     return ok("tasks", f"{text}; every one has ended")
 
 

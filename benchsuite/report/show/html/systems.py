@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
-from benchsuite.report.show.document import Document, Section, Sentence, Table
 from benchsuite.report.show.format import NONE, bounds, ratio
+from benchsuite.report.show.html.shell import render
 from benchsuite.report.show.svg import scale
 from benchsuite.report.show.systems import systems_document
 from benchsuite.report.show.systems_row import SystemRow, system_rows
@@ -54,7 +47,16 @@ class Entry:
 def systems_page(groups: Sequence[Group]) -> str:
     """The whole page, which needs no network and no other file."""
     rows = system_rows(groups)
-    return _page(systems_document(groups, bars=False), tuple(_entries(rows)), rows[0].reference)
+    shown = systems_document(groups, bars=False)
+    return render(
+        "systems.html",
+        ("systems.css",),
+        title=shown.title,
+        intro=shown.intro,
+        sections=shown.sections,
+        entries=tuple(_entries(rows)),
+        reference=rows[0].reference,
+    )
 
 
 def _entries(rows: Sequence[SystemRow]) -> Iterator[Entry]:
@@ -81,46 +83,3 @@ def _bar(what: str, value: float | None, low: float | None, high: float | None, 
     text = f"{ratio(value)}x" if value is not None else NONE
     note = f"{what} {text}, {around}" if value is not None else f"{what}: no ratio, see the remarks"
     return Bar(what, place(value), place(low), place(high), _WIDTH / top, text, note)
-
-
-def _page(document: Document, entries: Sequence[Entry], reference: str) -> str:
-    """Render the template of this page alone, with the style and script of the other pages."""
-    style = Markup(_shipped("page.css") + _shipped("systems.css"))  # noqa: S704 - our own files
-    script = Markup(_shipped("page.js"))  # noqa: S704 - our own file
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_shipped),
-        autoescape=True,
-        finalize=_clean,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.tests["table"] = lambda part: isinstance(part, Table)
-    environment.tests["sentence"] = lambda part: isinstance(part, Sentence)
-    sections: tuple[Section, ...] = document.sections
-    return environment.get_template("systems.html").render(
-        document=document,
-        sections=sections,
-        entries=entries,
-        reference=reference,
-        style=style,
-        script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-    )
-
-
-def _shipped(name: str) -> str:
-    return resources.files("benchsuite.report.show.html").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(content: str) -> str:
-    """The hash by which a Content-Security-Policy permits an inline style or script."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
-
-
-def _clean(value: Any) -> Any:
-    """A value for the template, with each control character but line ends and tabs replaced."""
-    if not isinstance(value, str):
-        return value
-    return type(value)("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in value))

@@ -1,0 +1,37 @@
+"""The rate of one result, derived from its slices by the same functions as every row of the report."""
+
+from __future__ import annotations
+
+import msgspec
+
+from benchsuite.records import Rate, Result
+from benchsuite.report.read.load import row_of
+from benchsuite.report.stats.summarise import task_summary
+from benchsuite.schema import finite
+
+
+def rate(result: Result) -> Rate:
+    """The rate of a result. Without a number, `reason` says why."""
+    row = row_of(None, result)
+    task, window = task_summary(row), row.window
+    unit = next((stream.unit for stream in result.measurement.streams if stream.counts_items), "item")
+    std = None if task.perf is None or task.spread is None else task.perf * task.spread
+    return Rate(
+        value=finite(task.perf, 15),
+        unit=unit,
+        reason=task.reason,
+        error=task.error,
+        std=finite(std),
+        slices=task.slices,
+        items=task.items,
+        seconds=task.seconds,
+        start_s=window.start_s if window else None,
+        end_s=window.end_s if window else None,
+        steady=task.steady,
+        unsteady=task.unsteady,
+    )
+
+
+def with_rate(result: Result) -> Result:
+    """The same result with its rate, as `run` and `rerun` write it."""
+    return msgspec.structs.replace(result, rate=rate(result))
