@@ -18,14 +18,14 @@ from outputs import call, report_of, sample
 from benchsuite.measurement import Measurement, Slice
 from benchsuite.records import Failure, Result
 from benchsuite.report.measure.window import task_window
-from benchsuite.report.read.curves import Curve, Panel
+from benchsuite.report.read.curves import Curve, Panel, joined
 from benchsuite.report.read.load import Loaded, Row, load
 from benchsuite.report.read.summary_file import write_summary
 from benchsuite.report.show.document import Cell, Column, Section, sentence, table
 from benchsuite.report.show.html import curves, page
 from benchsuite.report.show.html.shell import page_of_parts
 from benchsuite.report.show.report import Report, document
-from benchsuite.report.show.svg import merged, paint, scale, thinned
+from benchsuite.report.show.svg import paint, scale, thinned
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.score import score
 from benchsuite.report.stats.summarise import summarise
@@ -227,7 +227,7 @@ def test_the_window_is_shaded_where_it_is() -> None:
 
 
 def test_shades_of_many_tasks_do_not_add_up() -> None:
-    assert merged([(3, 5), (0, 2), (1, 2.5), (3.5, 4)]) == [(0, 2.5), (3, 5)]
+    assert joined([(3, 5), (0, 2), (1, 2.5), (3.5, 4)]) == [(0, 2.5), (3, 5)]
     (figure,) = panels(make_result(), make_result(repeat=1), make_result(repeat=2))
     assert len(Reader(str(figure.svg)).named("rect")) == 1
 
