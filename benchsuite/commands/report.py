@@ -50,14 +50,14 @@ def _conditions(_context: click.Context, _option: click.Parameter, value: str | 
     callback=_finite,
     help="The difference up to which speeds count as the same.",
 )
-@click.option("--compare-unlike", is_flag=True, help="Also compare jobs whose workload differs between both sides.")
+@click.option("--compare-unlike", is_flag=True, help="Also compare jobs whose settings differ (batch size, precision).")
 @click.option(
     "--penalize-variance/--no-penalize-variance",
     default=True,
-    help="Reduce perf_adj by std%, on both sides of a comparison.  [default: penalize]",
+    help="Lower the score of jobs whose tasks vary, on both sides of a comparison.  [default: penalize]",
 )
 @click.option("--compare-gpus", is_flag=True, help="Show the GPUs side by side, and name outliers.")
-@click.option("--partial", is_flag=True, help="Also score a part: the jobs that have a figure, and say how many.")
+@click.option("--partial", is_flag=True, help="Also score a part: the jobs that have a number, and say how many.")
 @click.option("--price", type=float, metavar="P", help="The machine's price: adds price / machine score.")
 @click.option("--power", is_flag=True, help="Add machine score / watt, of the GPUs' power by telemetry.")
 @click.option("--full", is_flag=True, help="Show all of it; without --full at most 40 lines, the worst jobs first.")
