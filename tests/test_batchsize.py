@@ -141,7 +141,7 @@ def test_the_size_is_found_once_used_by_all_repeats_and_recorded(tmp_path: Path)
         slices = result["measurement"]["streams"][0]["slices"]
         assert all(items == 21 * steps for _, _, steps, items, _ in slices)
     assert len(files) == 2
-    report = in_process("report", "out", cwd=tmp_path).stdout
+    report = in_process("report", "--full", "out", cwd=tmp_path).stdout
     assert "a 21 (the largest that fits)" in report
     again = benchsuite("rerun", str(files[0]), "-o", "again.json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr

@@ -38,7 +38,7 @@ def test_what_was_read_is_in_the_result_and_in_the_report(tmp_path: Path, root: 
     assert first.items == first.steps * size, "the worker read the file itself"
     assert found["b"].data is not None
     assert found["b"].data.version is None
-    report = in_process("report", "out", cwd=tmp_path).stdout
+    report = in_process("report", "--full", "out", cwd=tmp_path).stdout
     reported = " ".join(report.split())
     assert "time_series 1 (synthetic small, page cache " in reported
     assert "generated in memory" in reported
@@ -117,7 +117,7 @@ def test_the_page_cache_is_as_asked(asked: str, low: float, high: float, tmp_pat
     assert data.page_cache == asked
     assert data.cached is not None
     assert low <= data.cached <= high
-    report = in_process("report", "again" if asked == "cold" else "out", cwd=tmp_path).stdout
+    report = in_process("report", "--full", "again" if asked == "cold" else "out", cwd=tmp_path).stdout
     assert f"page cache {asked}" in " ".join(report.split())
 
 

@@ -89,7 +89,7 @@ def test_what_was_asked_is_in_the_result(tmp_path: Path) -> None:
         tenant = read_results(tmp_path / out)["job"].tenant
         assert (tenant.cpu, tenant.memory) == (cpu, "none")
         assert "was asked for" in tenant.reason
-        report = benchsuite("report", out, cwd=tmp_path)
+        report = benchsuite("report", "--full", out, cwd=tmp_path)
         assert f"CPU {cpu}, memory none" in report.stdout
 
 

@@ -1,4 +1,4 @@
-"""`benchsuite report`: one table and one score from a results folder or a summary."""
+"""`benchsuite report`: one verdict, one table and one score of a run, or a table of machines."""
 
 from __future__ import annotations
 
@@ -17,17 +17,26 @@ from benchsuite.commands import completion
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from benchsuite.report.show.asked import Asked
     from benchsuite.report.show.output import Target
 
 # In cells, if the output is not a terminal but a pipe or a log.
 _PIPE_WIDTH = 120
 CONDITIONS = ("failures", "slower", "incomplete", "flagged")
+_FAILED_CONDITION = 3
 
 
 def _finite(_context: click.Context, _option: click.Parameter, value: float) -> float:
     if math.isnan(value):
         raise click.BadParameter("nan is not a percentage.")
     return value
+
+
+def _prices(_context: click.Context, _option: click.Parameter, values: tuple[float, ...]) -> tuple[float, ...]:
+    for price in values:
+        if not 0 < price < math.inf:
+            raise click.BadParameter(f"must be a number above 0, found {price:g}.")
+    return values
 
 
 def _conditions(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -44,155 +53,130 @@ def _conditions(_context: click.Context, _option: click.Parameter, value: str | 
 @click.argument(
     "outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.baselines
 )
-@click.option("--weights", metavar="FILE", help="Weights of the jobs.  [default: the profile's own]")
 @click.option(
     "--compare",
     metavar="BASE",
     multiple=True,
     shell_complete=completion.baselines,
-    help="A baseline, a summary file or another results folder; A,B,C: several runs of one machine, as its sessions. "
-    "Each --compare is a baseline of its own.",
+    help="Compare with a baseline; can be repeated.",
 )
+@click.option("--compare-unlike", is_flag=True, help="Also compare jobs whose settings differ.")
+@click.option("--compare-gpus", is_flag=True, help="Compare the GPUs and name any outlier.")
+@click.option("--systems", is_flag=True, help="Compare machines: each OUT is one.")
+@click.option("--fail-on", metavar="CONDITIONS", callback=_conditions, help=f"Exit with 3 on: {', '.join(CONDITIONS)}.")
+@click.option("--full", is_flag=True, help="Show everything, not just 40 lines.")
+@click.option("--html", metavar="FILE", help="Write a page with charts to a new file.")
+@click.option("--csv", metavar="FILE", help="Write one row for each job; - is stdout.")
+@click.option("--md", metavar="FILE", help="Write Markdown; - is stdout.")
+@click.option("--json", metavar="FILE", help="Write everything as JSON; - is stdout.")
+@click.option("--weights", metavar="FILE", help="Weights of the jobs.  [default: the profile's]")
 @click.option(
     "--margin",
     type=click.FloatRange(0, 100, min_open=True),
     metavar="PERCENT",
     default=2.0,
-    show_default=True,
     callback=_finite,
-    help="The difference up to which speeds count as the same.",
+    help="The difference that counts as the same.  [default: 2]",
 )
-@click.option("--compare-unlike", is_flag=True, help="Also compare jobs whose workload differs between both sides.")
-@click.option(
-    "--penalize-variance/--no-penalize-variance",
-    default=True,
-    help="Reduce perf_adj by std%, on both sides of a comparison.  [default: penalize]",
-)
-@click.option("--compare-gpus", is_flag=True, help="Show the GPUs side by side, and name outliers.")
-@click.option("--partial", is_flag=True, help="Also score a part: the jobs that have a figure, and say how many.")
+@click.option("--no-penalize-variance", is_flag=True, help="Do not lower scores of jobs that vary.")
+@click.option("--penalize-variance", is_flag=True, hidden=True, help="The default.")
+@click.option("--partial", is_flag=True, help="Also score only the jobs that have a number.")
 @click.option(
     "--price",
     "prices",
     type=float,
     multiple=True,
     metavar="P",
-    help="The machine's price: adds price / machine score. With --systems: one --price for each system, in order.",
+    callback=_prices,
+    help="The machine's price; with --systems one for each.",
 )
-@click.option("--power", is_flag=True, help="Add machine score / watt, of the GPUs' power by telemetry.")
-@click.option(
-    "--systems",
-    is_flag=True,
-    help="Compare machines: each OUT is a system; a baseline's name and A,B,C (sessions) are also accepted.",
-)
-@click.option("--full", is_flag=True, help="Show all of it; without --full at most 40 lines, the worst jobs first.")
-@click.option(
-    "--fail-on",
-    metavar="CONDITIONS",
-    callback=_conditions,
-    help="failures, slower, incomplete, flagged, separated by commas: exit status 3 if one of them holds.",
-)
-@click.option("--html", metavar="FILE", help="Write one self-contained page, with curves, to a new file.")
-@click.option("--csv", metavar="FILE", help="Write one row a job; '-' is standard output, in place of the text.")
-@click.option("--md", metavar="FILE", help="Write Markdown; '-' as for --csv.")
-@click.option("--json", metavar="FILE", help="Write all of it as JSON; '-' as for --csv.")
+@click.option("--power", is_flag=True, help="Add machine score per watt of the GPUs.")
 def command(
     outs: tuple[Path, ...],
-    weights: str | None,
     compare: tuple[str, ...],
-    margin: float,
     compare_unlike: bool,
-    penalize_variance: bool,
     compare_gpus: bool,
+    systems: bool,
+    fail_on: tuple[str, ...],
+    full: bool,
+    weights: str | None,
+    margin: float,
+    no_penalize_variance: bool,
+    penalize_variance: bool,
     partial: bool,
     prices: tuple[float, ...],
     power: bool,
-    systems: bool,
-    full: bool,
-    fail_on: tuple[str, ...],
     **files: str | None,
 ) -> int:
-    """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
+    """Report a run: a verdict, a table and a score.
 
-    Several OUT are runs of one machine, its sessions: from three on the intervals include the variation between them.
-    With --systems each OUT is a machine of its own. It works at any time, also during a run.
+    OUT is a results folder, a summary, a result or a baseline; the default is the newest run. Several OUT are runs of
+    one machine, its sessions. BASE is the same; A,B,C are several runs of one machine. It also works during a run.
 
     Exit status: 0; 1 if no task is ok (yet); 2 for wrong input; 3 if a condition of --fail-on holds.
     """
-    from benchsuite import rundir
-    from benchsuite.errors import UsageError, one_line
-    from benchsuite.report.show import output, terminal
-    from benchsuite.report.show.fail_on import holding
-    from benchsuite.report.show.report import Report, document
-    from benchsuite.report.sources import summary_of_runs
-    from benchsuite.report.stats import compare as comparing
-    from benchsuite.report.stats import weights as weighing
-    from benchsuite.report.stats.gpus import compare_gpus as side_by_side
-    from benchsuite.report.stats.power import score_per_watt
-    from benchsuite.report.stats.score import score, without_penalty
+    from benchsuite.errors import UsageError
+    from benchsuite.report.show import output
+    from benchsuite.report.show.asked import Asked
 
+    if penalize_variance and no_penalize_variance:
+        raise UsageError("--penalize-variance: does not go with --no-penalize-variance")
     if "slower" in fail_on and not compare:
         raise UsageError("--fail-on slower: name a baseline with --compare")
-    for price in prices:
-        if not (0 < price < math.inf):
-            raise UsageError(f"--price: must be a number above 0, found {price:g}")
-    targets = output.targets(files)
-    if systems:
-        beside = {
-            "compare": compare,
-            "compare-unlike": compare_unlike,
-            "compare-gpus": compare_gpus,
-            "power": power,
-            "fail-on": fail_on,
-        }
-        wrong = [name for name, given in beside.items() if given]
-        return _systems(outs, prices, wrong, (weights, margin / 100, penalize_variance, partial), targets)
-    if len(prices) > 1:
+    if len(prices) > 1 and not systems:
         raise UsageError("--price: given several times; name one price, or compare machines with --systems")
+    targets = output.targets(files)
+    price = prices[0] if prices else None
+    asked = Asked(weights, margin / 100, not no_penalize_variance, partial, compare_unlike, compare_gpus, power, price)
+    if systems:
+        beside = {"compare": compare, "compare-unlike": compare_unlike, "compare-gpus": compare_gpus}
+        beside |= {"power": power, "fail-on": fail_on, "full": full}
+        return _systems(outs, prices, [name for name, given in beside.items() if given], asked, targets)
+    return _report(outs, compare, asked, targets, full, fail_on)
+
+
+def _report(
+    outs: tuple[Path, ...],
+    bases: tuple[str, ...],
+    asked: Asked,
+    targets: list[Target],
+    full: bool,
+    fail_on: tuple[str, ...],
+) -> int:
+    """The report of one machine; the exit status."""
+    from benchsuite import rundir
+    from benchsuite.errors import one_line
+    from benchsuite.report.show import output, terminal
+    from benchsuite.report.show.asked import report_on
+    from benchsuite.report.show.fail_on import holding
+    from benchsuite.report.show.report import document
+
     outs = outs or (rundir.newest_run(os.environ),)
-    adjusted = (lambda summary: summary) if penalize_variance else without_penalty
-    summary = adjusted(summary_of_runs(outs))
-    laid = weighing.weigh(weighing.weights_for(summary.profile, weights), summary)
-    comparisons = tuple(
-        comparing.compare(
-            summary, adjusted(comparing.find_base(base)), laid, base, margin / 100, compare_unlike, partial
-        )
-        for base in compare
-    )
-    logs = ", ".join(str(out / "logs") for out in outs if (out / "logs").is_dir()) or None
-    gpus = side_by_side(summary) if compare_gpus else None
-    scored = score(summary, laid, penalized=penalize_variance, partial=partial)
-    jobs = {job.name: job for job in summary.jobs}
-    watts = score_per_watt(jobs, {**laid.jobs, **laid.missing}, penalized=penalize_variance) if power else None
-    report = Report(
-        ", ".join(map(str, outs)), summary, scored, comparisons, logs, next(iter(prices), None), gpus, watts
-    )
+    report = report_on(outs, bases, asked)
     if not any(target.to_stdout for target in targets):
         if full:
             terminal.render(document(report), _console())
         else:
             terminal.render_brief(report, _console())
-    folder = outs[0] if len(outs) == 1 and outs[0].is_dir() else None
-    _say_written(output.written(report, folder, targets))
+    _say_written(output.written(report, outs[0] if len(outs) == 1 else None, targets))
     found = holding(report, fail_on)
     if found:
         click.echo(f"benchsuite: --fail-on {one_line('; '.join(found))}", err=True)
-    return 1 if not summary.any_ok else 3 if found else 0
+    if not report.summary.any_ok:
+        return 1
+    return _FAILED_CONDITION if found else 0
 
 
 def _systems(
-    outs: tuple[Path, ...],
-    prices: tuple[float, ...],
-    beside: list[str],
-    how: tuple[str | None, float, bool, bool],
-    targets: list[Target],
+    outs: tuple[Path, ...], prices: tuple[float, ...], beside: list[str], asked: Asked, targets: list[Target]
 ) -> int:
-    """The report of `--systems`; `how` is as `named_systems` takes it."""
+    """The report of several machines; the exit status."""
     from benchsuite.report.show.systems import systems_document, written_systems
     from benchsuite.report.show.terminal import render
     from benchsuite.report.stats.systems import check_systems, named_systems
 
     check_systems(outs, prices, beside)
-    groups = named_systems(outs, prices, *how)
+    groups = named_systems(outs, prices, asked.weights, asked.margin, asked.penalized, asked.partial)
     if not any(target.to_stdout for target in targets):
         render(systems_document(groups), _console())
     _say_written(written_systems(groups, targets))

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchsuite.errors import UsageError, one_line
+from benchsuite.report.read.load import Loaded, load, load_file
 from benchsuite.report.show.report import Report, document
+from benchsuite.report.sources import is_result
 from benchsuite.writing import check_place, write_for_user
 
 STDOUT = "-"
@@ -49,30 +51,29 @@ def targets(files: Mapping[str, str | None]) -> list[Target]:
     return asked
 
 
-def written(report: Report, folder: Path | None, asked: list[Target]) -> Iterator[tuple[Target, str]]:
+def written(report: Report, path: Path | None, asked: list[Target]) -> Iterator[tuple[Target, str]]:
     """Write each file, and yield each target with its text, also those for standard output.
 
     Args:
-        folder: the results folder of the report; None if the report is of a summary, or of several runs.
+        path: what the report is of: a results folder, a result, a summary or a baseline's name; None for several runs.
 
     Raises:
         OutputError: a file exists or cannot be written.
     """
     for target in asked:
-        text = _text(target.kind, target.file, report, folder)
+        text = _text(target.kind, target.file, report, path)
         if not target.to_stdout:
             # A folder's name may hold bytes that are not text.
             write_for_user(Path(target.file), text.encode(errors="replace"), f"--{target.kind}")
         yield target, text
 
 
-def _text(kind: str, file: str, report: Report, folder: Path | None) -> str:
+def _text(kind: str, file: str, report: Report, path: Path | None) -> str:
     """The report in one format, for `file`. Only its modules are imported: pandas and jinja2 are slow to import."""
     if kind == "html":
-        from benchsuite.report.read.load import load
         from benchsuite.report.show.html import page
 
-        return page(report, load(folder) if folder else None, Path(file))
+        return page(report, _loaded(path) if path else None, Path(file))
     if kind == "md":
         from benchsuite.report.show.markdown import markdown
 
@@ -80,3 +81,10 @@ def _text(kind: str, file: str, report: Report, folder: Path | None) -> str:
     from benchsuite.report.show import export
 
     return export.to_csv(report) if kind == "csv" else export.to_json(report)
+
+
+def _loaded(path: Path) -> Loaded | None:
+    """The results of a folder or of one result, with their curves; None for anything else."""
+    if path.is_dir():
+        return load(path)
+    return load_file(path) if path.is_file() and is_result(path) else None
