@@ -69,7 +69,7 @@ def test_a_missing_job_marks_the_score(call: Call, tmp_path: Path) -> None:
     assert code == 0
     assert "PASS, but no score: not in this run: s.b." in out
     assert "Score n/a INCOMPLETE no score" in unwrapped(out)
-    assert "not in this run: s.b; 25 % of the weight has figures; --partial scores the other jobs" in out
+    assert "not in this run: s.b; 25 % of the weight has numbers; --partial scores the other jobs" in out
     part = call("report", tmp_path / "run", "--weights", weights, "--partial")[1]
     assert "PASS: score 100.00 over 1 of 2 jobs only (not in this run: s.b), speed 100.00" in part
     assert "100.00   INCOMPLETE   PROVISIONAL   over 1 of 2 jobs only" in part
@@ -144,7 +144,7 @@ def test_a_summary_stands_for_its_folder(call: Call, tmp_path: Path) -> None:
     (folder / "logs").rmdir()
     assert logs not in call("report", folder)[1]
     against = call("report", folder, "--compare", file)[1]
-    assert f"No ratio to {file}: this run has no score; the base: x fails in 1 of 1 task." in unwrapped(against)
+    assert f"No ratio to {file}: this run has no score; the baseline: x fails in 1 of 1 task." in unwrapped(against)
 
 
 def test_a_summary_is_printed_and_overwrites_nothing(call: Call, tmp_path: Path) -> None:

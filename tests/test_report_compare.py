@@ -93,7 +93,7 @@ def test_ratios_cover_the_common_jobs_only() -> None:
     found = against(here, run(job("a", 100), job("b", 100), job("theirs", 9)))
     assert (found.only_here, found.only_base) == (("mine",), ("theirs",))
     assert (found.overall.jobs, found.overall.suite) == (("a", "b"), 2)
-    assert found.overall.apart == {"mine": "not in the base"}
+    assert found.overall.apart == {"mine": "not in the baseline"}
     assert per_gpu(found) == pytest.approx(2)
 
 
@@ -134,7 +134,7 @@ def test_no_ratio_unless_both_sides_have_every_weighed_job(
 ) -> None:
     if weights and "suite.x" in weights:
         reason = reason.replace("--exclude: x", "--exclude: suite.x")
-    for here, base, which in ((side, WHOLE, "this run"), (WHOLE, side, "the base")):
+    for here, base, which in ((side, WHOLE, "this run"), (WHOLE, side, "the baseline")):
         found = against(here, base, weights).overall
         assert (found.per_gpu, found.machine, found.jobs, found.partial) == (None, None, (), False)
         assert found.withheld == (f"{which}: {reason}",)
@@ -152,7 +152,7 @@ def test_a_job_without_a_figure_on_both_sides_leaves_no_ratio(outcome: str) -> N
     side = made_run(flat("a", 100), flat("x", outcome))
     found = against(side, side)
     assert per_gpu(found) is None
-    assert [reason.partition(":")[0] for reason in found.overall.withheld] == ["this run", "the base"]
+    assert [reason.partition(":")[0] for reason in found.overall.withheld] == ["this run", "the baseline"]
     assert words(found) == {"a": "SAME", "x": None}
     assert per_gpu(against(side, side, partial=True)) == 1.0
 
@@ -171,11 +171,11 @@ def test_a_job_of_weight_zero_is_compared_and_never_keeps_a_ratio_back(outcome: 
 
 
 def test_a_base_that_its_profile_gave_fewer_jobs_has_no_gap() -> None:
-    """An older baseline lacks a job: it stands apart, since the base was not to run it."""
+    """An older baseline lacks a job: it stands apart, since the baseline was not to run it."""
     here, base = made_run(flat("a", 100), flat("new", 1)), made_run(flat("a", 50))
     found = against(here, base, {"a": 1, "new": 1})
     assert (per_gpu(found), found.overall.withheld) == (pytest.approx(2), ())
-    assert found.overall.apart == {"new": "not in the base"}
+    assert found.overall.apart == {"new": "not in the baseline"}
 
 
 def test_a_run_that_lacks_a_job_of_the_base_has_a_gap() -> None:
@@ -190,9 +190,9 @@ def test_a_job_that_fails_on_one_side_only_has_a_verdict_of_its_own() -> None:
     ok, broken = made_run(flat("a", 100), flat("x", 100)), made_run(flat("a", 100), flat("x", FAILED, gpus=2))
     here, base = against(broken, ok).jobs[1].verdict, against(ok, broken).jobs[1].verdict
     assert (here.word, here.reason) == ("FAILS", "fails in 6 of 6 tasks here")
-    assert (base.word, base.reason) == ("BASE FAILS", "fails in 6 of 6 tasks in the base")
+    assert (base.word, base.reason) == ("BASE FAILS", "fails in 6 of 6 tasks in the baseline")
     both = against(broken, broken).jobs[1].verdict
-    assert (both.word, both.reason) == (None, "fails in 6 of 6 tasks here; fails in 6 of 6 tasks in the base")
+    assert (both.word, both.reason) == (None, "fails in 6 of 6 tasks here; fails in 6 of 6 tasks in the baseline")
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_a_job_on_the_cpu_counts_once_in_the_machines_ratio() -> None:
 
 
 def test_the_ratio_over_the_suite_is_the_weighted_mean_of_the_jobs_ratios() -> None:
-    """Also beside a base that keeps no figures per repeat: then all ratios are of perf, however much a job scatters."""
+    """Also beside a base that keeps no numbers per repeat: then all ratios are of perf, however much a job scatters."""
     weights = {"a": 1.0, "b": 3.0}
     here = made_run(noisy("a", 1, noise=0.3), noisy("b", 2, noise=0.1), gpus=2)
     for base in (
@@ -312,7 +312,7 @@ def test_a_published_base_counts_its_gpus() -> None:
     assert found.overall.per_gpu
     assert (found.overall.per_gpu.verdict.word, found.overall.per_gpu.verdict.reason) == (
         None,
-        "the base keeps no figures per repeat",
+        "the baseline keeps no numbers per repeat",
     )
 
 
@@ -330,7 +330,10 @@ def test_a_machine_on_one_of_whose_gpus_a_job_never_succeeds_has_no_ratio() -> N
     here, base = against(broken, whole), against(whole, broken)
     assert (per_gpu(here), machine(here), here.overall.withheld) == (pytest.approx(1), None, ())
     assert here.overall.machine_withheld == "b never succeeds on GPU 1 on hostA here"
-    assert (machine(base), base.overall.machine_withheld) == (None, "b never succeeds on GPU 1 on hostA in the base")
+    assert (machine(base), base.overall.machine_withheld) == (
+        None,
+        "b never succeeds on GPU 1 on hostA in the baseline",
+    )
     assert machine(against(broken, whole, {"a": 1, "b": 0})) == pytest.approx(1)
 
 
@@ -350,7 +353,7 @@ def test_jobs_that_depend_on_the_number_of_gpus_stand_apart(devices: str) -> Non
 def test_a_job_placed_on_the_cpu_on_one_side_stands_apart() -> None:
     here = made_run(flat("a", 100), flat("b", 1, devices="none"))
     found = against(here, made_run(flat("a", 100), flat("b", 100)))
-    assert found.overall.apart == {"b": "placed on the CPU here, on each GPU in the base"}
+    assert found.overall.apart == {"b": "placed on the CPU here, on each GPU in the baseline"}
     assert per_gpu(found) == pytest.approx(1)
 
 

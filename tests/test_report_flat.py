@@ -129,7 +129,7 @@ def test_a_base_adds_columns(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert {row["compared_base"] for row in content["jobs"]} == {content["comparisons"][0]["name"]}
     (comparison,) = content["comparisons"]
     assert comparison["overall"]["per_gpu"]["value"] == pytest.approx(1.5)
-    assert comparison["overall"]["apart"] == {"only": "not in the base"}
+    assert comparison["overall"]["apart"] == {"only": "not in the baseline"}
     assert comparison["base"] == "base"
     assert comparison["jobs"][0]["base_perf"] == 100.0
 

@@ -171,7 +171,7 @@ def test_the_original_reports_are_reproduced(report: str, penalized: bool, origi
 
 
 def test_the_original_comparison_is_reproduced_but_for_failures_of_the_base(original: Path) -> None:
-    """Milarun ignores failures of the base; here they count on both sides, so that a run compared with itself is 1."""
+    """Milarun ignores failures of the baseline; here they count on both sides, so that a run compared with itself is 1."""
     rows, scores = (kept("results")["report_compare"][part] for part in ("jobs", "scores"))
     summary, base = (without_penalty(summary_of(original / name)) for name in ("results", "base.json"))
     laid = weigh(weights_for(None, str(original / "weights.json")), summary)
@@ -564,7 +564,7 @@ def test_shipped_baselines_hold_the_whole_suite_and_their_published_scores(name:
     # Without translator and scaling.1 to scaling.8.
     assert (code, "Measured by another" in out, "over 16 common jobs" in out) == (0, True, True)
     assert "excluded: translator" in out
-    turned = "The base's rates, turned into what was trained: toy_lstm x 0.97, reso x 0.7812, atari x 128"
+    turned = "The baseline's rates, turned into what was trained: toy_lstm x 0.97, reso x 0.7812, atari x 128"
     assert turned in call("report", ROOT / "baselines/h200.json", "--compare", name)[1]
 
 

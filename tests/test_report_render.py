@@ -89,7 +89,7 @@ def test_a_row_and_its_figures(tmp_path: Path) -> None:
     assert beside(document, "Score") == "90.00 | with its penalties for variance and failures"
     speed = beside(document, "Speed")
     assert speed == "100.00 | without penalties, ok tasks only; 95 %: 100.00 to 100.00 (±0.0 %) over 3 repeats"
-    assert beside(document, "Failure rate") == "0.0 % | PASS | 0 of 6 tasks not ok; up to 1 % passes"
+    assert beside(document, "Failure rate") == "0.0 % | PASS | 0 of 6 tasks failed; up to 1 % passes"
     assert (beside(document, "Incomplete"), beside(document, "Provisional")) == ("", "")
 
 
@@ -108,7 +108,7 @@ def test_one_sample(tmp_path: Path) -> None:
     assert beside(document, "Speed") == (
         "50.00 | without penalties, ok tasks only; no interval: 1 repeat of every job, 3 are needed"
     )
-    assert "1 repeat with a figure for every scored job; an interval needs 3" in beside(document, "Provisional")
+    assert "1 repeat with a number for every scored job; an interval needs 3" in beside(document, "Provisional")
 
 
 def test_a_failed_job(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_failed_job(tmp_path: Path) -> None:
     assert beside(document, "Score") == "n/a | INCOMPLETE | no score"
     assert [beside(document, label) for label in ("Speed", "Machine score")] == ["", ""]
     assert beside(document, "Incomplete") == (
-        "x fails in 3 of 3 tasks; 66 % of the weight has figures; --partial scores the other jobs"
+        "x fails in 3 of 3 tasks; 66 % of the weight has numbers; --partial scores the other jobs"
     )
     assert beside(document, "Never ok") == "x (3 of 3 tasks fail)"
     assert document.score
@@ -140,7 +140,7 @@ def test_all_failed(tmp_path: Path) -> None:
     document = document_of(summary_for(tmp_path, make_result(status="timeout", rates=())))
     assert document.intro[0].text == "FAIL, no score: vae fails in 1 of 1 task. 1 of 1 task not ok."
     assert beside(document, "Score") == "n/a | INCOMPLETE | no score"
-    assert beside(document, "Incomplete") == "vae fails in 1 of 1 task; 0 % of the weight has figures"
+    assert beside(document, "Incomplete") == "vae fails in 1 of 1 task; 0 % of the weight has numbers"
     assert beside(document, "Failure rate").startswith("100.0 % | FAIL")
     text = drawn(document, 120)
     assert not any(never in text for never in ("nan", "inf ", "Traceback", "None"))
@@ -180,7 +180,7 @@ def test_what_stands_beside_the_score(tmp_path: Path) -> None:
         "Machine": "hostA: 4 x NVIDIA Test, driver 580.0",
         "GPUs": "2 used of 4 present",
         "Isolation": "CPU none, memory none (not fenced)",
-        "Overlap": "all tasks of a wave trained during 100 % of each one's window",
+        "Overlap": "all tasks that ran together trained during 100 % of each one's window",
         "Code": "benchsuite 0.1.0 at dddddddddddd, with uncommitted changes",
         "Rests on": "36 slices, 18.0 s",
         "Do not apply": "scaling.8 (the machine has fewer GPUs)",
@@ -261,10 +261,10 @@ def test_a_comparison(tmp_path: Path) -> None:
     assert sentences(against)[0].endswith("measured with care")
     assert "Only in this run: mine" in sentences(against)
     assert not any("Not the same workload" in line for line in sentences(against))
-    reason = "this run has 1 ok repeat and the base has 1 ok repeat; 3 are needed"
+    reason = "this run has 1 ok repeat and the baseline has 1 ok repeat; 3 are needed"
     assert beside(document, "Per GPU") == f"1.25x | over 1 common job; no interval: {reason}"
     assert beside(document, "Whole machine") == "1.25x | 1 GPU against 1"
-    assert beside(document, "Stand apart") == "mine (not in the base)"
+    assert beside(document, "Stand apart") == "mine (not in the baseline)"
     assert beside(document, "Base's score") == "50.00, with its penalties"
     assert document.intro[1].text == (
         f"Against base: per GPU 1.25x, whole machine 1.25x (1 GPU against 1). No verdict: {reason}."
@@ -311,7 +311,7 @@ def test_an_unknown_workload_of_the_base_is_named(tmp_path: Path) -> None:
     document = document_of(
         summary, base=msgspec.structs.replace(summary, jobs=(msgspec.structs.replace(job, workload=None),))
     )
-    unknown = "The workload of the base is not known, taken to be the same by profile and name: vae"
+    unknown = "The workload of the baseline is not known, taken to be the same by profile and name: vae"
     assert unknown in sentences(section(document, "Against base"))
     assert beside(document, "Per GPU").startswith("1.00x |")
 

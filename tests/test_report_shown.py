@@ -59,7 +59,7 @@ def test_a_job_that_fails_leaves_no_score_no_ratio_and_no_price(call: Call, tmp_
     out = call(*arguments)[1]
     assert first_lines(out).startswith(
         f"Results of {here} FAIL, no score: vae fails in 6 of 6 tasks. 6 of 18 tasks not ok. "
-        f"No ratio to {base}: this run has no score. FAILS here and not in the base: vae."
+        f"No ratio to {base}: this run has no score. FAILS here and not in the baseline: vae."
     )
     block = unwrapped(out[out.index("\nScore ") :])
     assert "Score n/a INCOMPLETE no score" in block
@@ -96,7 +96,7 @@ def test_a_job_that_fails_here_and_not_in_the_base_stands_so_in_the_table(tmp_pa
         assert cells["failed / base"].text == counts
         lines = sentences(section(shown, "Against base"))
         assert (
-            f"Fails more often (exact test, family-wise error 5 %): vae ({'here' if one is here else 'in the base'})"
+            f"Fails more often (exact test, family-wise error 5 %): vae ({'here' if one is here else 'in the baseline'})"
             in lines
         )
 
@@ -128,7 +128,7 @@ def test_a_job_that_never_succeeds_on_one_gpu_fails_a_run_below_the_limit(tmp_pa
     first = shown.intro[0].text
     assert first.startswith("FAIL: score ")
     assert first.endswith("3 of 312 tasks not ok. Never ok: vae on GPU 3 (3 of 3 tasks fail).")
-    rate = "1.0 % | FAIL | 3 of 312 tasks not ok; up to 1 % passes, if every job succeeds on every GPU"
+    rate = "1.0 % | FAIL | 3 of 312 tasks failed; up to 1 % passes, if every job succeeds on every GPU"
     assert beside(shown, "Failure rate") == rate
 
 
@@ -137,7 +137,7 @@ def test_the_first_line_names_the_jobs_that_fail_now_and_then(call: Call, tmp_pa
     assert "3 of 18 tasks not ok (atari 2 of 6, vae 1 of 6)." in first_lines(call("report", tmp_path / "run")[1])
 
 
-# --- the base ---------------------------------------------------------------------------------------------------------
+# --- the baseline ---------------------------------------------------------------------------------------------------------
 
 
 def cut_off(folder: Path) -> Path:
@@ -151,8 +151,8 @@ def test_a_base_that_was_cut_off_is_named(call: Call, tmp_path: Path) -> None:
     here, base = run(tmp_path / "here"), cut_off(tmp_path / "base")
     out = call("report", here, "--compare", base)[1]
     assert first_lines(out).startswith(f"Results of {here} PASS: score 1,000.37, ")
-    assert f"No ratio to {base}: the base: tasks never run: vae (4 of 6)." in first_lines(out)
-    assert "No ratio the base: tasks never run: vae (4 of 6); --partial compares the other jobs" in unwrapped(out)
+    assert f"No ratio to {base}: the baseline: tasks never run: vae (4 of 6)." in first_lines(out)
+    assert "No ratio the baseline: tasks never run: vae (4 of 6); --partial compares the other jobs" in unwrapped(out)
     own = call("report", base)[1]
     assert "FAIL, no score: tasks never run: vae (4 of 6). 4 of 18 tasks not ok." in first_lines(own)
 
@@ -160,13 +160,13 @@ def test_a_base_that_was_cut_off_is_named(call: Call, tmp_path: Path) -> None:
 def test_a_base_that_fails_is_named_beside_the_ratios(call: Call, tmp_path: Path) -> None:
     here, base = run(tmp_path / "here"), run(tmp_path / "base", fails=[("vae", 1)])
     out = call("report", here, "--compare", base)[1]
-    assert "The base FAILs: 3 of its 18 tasks not ok." in first_lines(out)
+    assert "The baseline FAILs: 3 of its 18 tasks not ok." in first_lines(out)
     block = unwrapped(out[out.index("\nScore ") :])
     assert "Base FAIL: 3 of its 18 tasks not ok; never ok: vae on GPU 1 (3 of 3 tasks fail)" in block
-    assert "0 of 18 tasks here, 3 of 18 in the base: no proof of a difference (exact test, p 0.23)" in block
+    assert "0 of 18 tasks here, 3 of 18 in the baseline: no proof of a difference (exact test, p 0.23)" in block
     assert (
         "per GPU 1.00x, whole machine n/a (2 GPUs against 2); no ratio of the machines: "
-        "vae never succeeds on GPU 1 on hostA in the base." in first_lines(out)
+        "vae never succeeds on GPU 1 on hostA in the baseline." in first_lines(out)
     )
     once = run(tmp_path / "once", fails=[("vae", 1, 0)])
     out = call("report", here, "--compare", once)[1]
@@ -180,7 +180,7 @@ def test_a_summary_keeps_the_states(call: Call, tmp_path: Path) -> None:
     call("summary", cut_off(tmp_path / "cut"), "-o", kept)
     assert "FAIL, no score: tasks never run: vae (4 of 6)." in first_lines(call("report", kept)[1])
     against = call("report", run(tmp_path / "whole"), "--compare", kept)[1]
-    assert "the base: tasks never run: vae (4 of 6)" in first_lines(against)
+    assert "the baseline: tasks never run: vae (4 of 6)" in first_lines(against)
 
 
 # --- ratios per GPU and of machines -----------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_a_verdict_on_windows_that_are_not_steady_is_marked(tmp_path: Path) -> N
     against = section(document_of(here, base=shaky), "Against base")
     assert row(against, "vae")["verdict"].text == "FASTER, on unsteady windows"
     assert row(against, "atari")["verdict"].text == "FASTER"
-    assert "The verdict rests on windows that are not steady: vae (0 here, 2 in the base)" in sentences(against)
+    assert "The verdict rests on windows that are not steady: vae (0 here, 2 in the baseline)" in sentences(against)
 
 
 # --- the reasons are true ---------------------------------------------------------------------------------------------
@@ -239,11 +239,11 @@ def test_a_published_baseline_keeps_no_figures_per_repeat(call: Call) -> None:
     out = call("report", BASELINES / "h200x2.json", "--compare", "v100")[1]
     assert (
         "Against v100: per GPU 3.03x, whole machine 0.76x (2 GPUs against 8). "
-        "No verdict: the base keeps no figures per repeat." in first_lines(out)
+        "No verdict: the baseline keeps no numbers per repeat." in first_lines(out)
     )
     own = unwrapped(call("report", BASELINES / "v100.json")[1])
-    assert "no interval: no figures per repeat are kept" in own
-    assert "Machine score n/a no figures per repeat are kept" in own
+    assert "no interval: no numbers per repeat are kept" in own
+    assert "Machine score n/a no numbers per repeat are kept" in own
     assert "--repeat" not in own, "its ten repeats were measured; they are not kept"
 
 
@@ -264,7 +264,7 @@ def test_a_price_divides_the_machine_score_only(call: Call) -> None:
     assert "Price / machine score 8.63 60,000.00 / 6,950.45 (less is better)" in unwrapped(out)
     assert out.count("less is better") == 1
     unknown = unwrapped(call("report", BASELINES / "v100.json", "--price", "60000")[1])
-    assert "Price / machine score n/a none: no figures per repeat are kept" in unknown
+    assert "Price / machine score n/a none: no numbers per repeat are kept" in unknown
 
 
 def test_power_comes_from_telemetry_and_is_absent_without(call: Call) -> None:

@@ -226,20 +226,20 @@ def test_a_ratio_needs_every_job_of_the_group_on_both_sides() -> None:
     here = named(job("a", 100.0, busy=90), job("b", 100.0, busy=90), job("c", 9.0, busy=1))
     base = named(job("a", 50.0), job("c", 3.0))
     found = ratios(here, base)
-    assert (found["GPU"].value, found["GPU"].reason) == (None, "the base has no comparable b")
+    assert (found["GPU"].value, found["GPU"].reason) == (None, "the baseline has no comparable b")
     assert found["host"].value == pytest.approx(3)
     lost = ratios(here, {**base, "b": job("b", None)})["GPU"]
-    assert (lost.value, lost.reason) == (None, "in the base, b has no ok task of 1")
+    assert (lost.value, lost.reason) == (None, "in the baseline, b has no ok task of 1")
 
 
 def test_a_ratio_without_repeats_says_why_it_has_no_interval() -> None:
     here = named(job("a", 100.0, 101.0, 99.0, busy=90))
     two = ratios(here, named(job("a", 50.0, 51.0)))["GPU"]
     assert two.low is None
-    assert two.reason == "the base has 2 repeats with a figure of each job; an interval needs 3"
+    assert two.reason == "the baseline has 2 repeats with a number of each job; an interval needs 3"
     none = ratios(here, named(replace(job("a", 50.0), repeats=(), tasks=())))["GPU"]
     assert none.value == pytest.approx((100 * 101 * 99) ** (1 / 3) / 50)
-    assert none.reason == "the base keeps no figures per repeat, so no interval"
+    assert none.reason == "the baseline keeps no numbers per repeat, so no interval"
 
 
 # Which job moves the score.
@@ -344,10 +344,10 @@ def test_the_section_shows_each_kind_that_splits_the_jobs_with_the_ratio_and_wha
     assert of
     host = texts(row(of, "limited by the host"))
     assert (host["weight %"], host["sub-score"], host["ratio per GPU"], host["n"]) == ("50.0", "7,844.58", "0.79", "9")
-    assert "95 % of ratio" not in host  # the base has two repeats
+    assert "95 % of ratio" not in host  # the baseline has two repeats
     assert row(of, "communication")["ratio per GPU"].text == "n/a"
     assert "vae: a kernel runs for 17 % of the time" in row(of, "limited by the host")["jobs"].note
-    assert "Against h200 (communication): the base has no comparable scaling.2." in sentences(of)
+    assert "Against h200 (communication): the baseline has no comparable scaling.2." in sentences(of)
     assert sentences(of)[-1].startswith("vae makes 77 %")
 
 

@@ -90,11 +90,11 @@ def test_words(here: Sequence[float], base: Sequence[float], margin: float, word
 @pytest.mark.parametrize(
     ("here", "base", "reason"),
     [
-        (side(BASE), LogMean(math.log(100), None, 0.0, 0), "the base keeps no figures per repeat"),
-        (side(BASE), side(BASE[:2]), "the base has 2 ok repeats; 3 are needed"),
+        (side(BASE), LogMean(math.log(100), None, 0.0, 0), "the baseline keeps no numbers per repeat"),
+        (side(BASE), side(BASE[:2]), "the baseline has 2 ok repeats; 3 are needed"),
         (side(BASE[:1]), side(BASE), "this run has 1 ok repeat; 3 are needed"),
         ("this run has a reason", side(BASE), "this run has a reason"),
-        ("this run has one", "the base has another", "this run has one; the base has another"),
+        ("this run has one", "the baseline has another", "this run has one; the baseline has another"),
     ],
 )
 def test_no_word_without_repeats(here: Side, base: Side, reason: str) -> None:
@@ -351,7 +351,7 @@ def test_a_published_baseline_gives_the_ratio_alone() -> None:
     jobs = tuple(msgspec.structs.replace(job, perf=2 * (job.perf or 0)) for job in base.jobs)
     found = against(msgspec.structs.replace(base, jobs=jobs), base)
     assert {round(job.ratio or 0, 3) for job in found.jobs} == {2.0}
-    reason = "this run keeps no figures per repeat; the base keeps no figures per repeat"
+    reason = "this run keeps no numbers per repeat; the baseline keeps no numbers per repeat"
     compared = [job for job in found.jobs if not job.excluded]
     assert 0 < len(compared) < len(found.jobs)
     assert {(job.verdict.word, job.verdict.reason) for job in compared} == {(None, reason)}
@@ -523,13 +523,13 @@ def test_several_bases_each_have_a_section_in_order(runs: Path, capsys: pytest.C
 def test_too_few_repeats_and_unlike_jobs_that_are_compared(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = report(capsys, runs / "here", "--compare", runs / "few", "--compare-unlike")
     flat = unwrapped(out)
-    assert "The ratio alone, the base has 2 ok repeats; 3 are needed: a, convnet_fp16" in flat
+    assert "The ratio alone, the baseline has 2 ok repeats; 3 are needed: a, convnet_fp16" in flat
     assert "* Not the same workload, compared because of --compare-unlike: a (other workload: params.batch" in flat
     assert (
-        "whole machine 0.97x (2 GPUs against 2), over 4 common jobs, 4 of another workload. No verdict: the base has 2"
+        "whole machine 0.97x (2 GPUs against 2), over 4 common jobs, 4 of another workload. No verdict: the baseline has 2"
         in flat
     )
-    assert "over 4 common jobs, 4 of another workload; no interval: the base has 2 ok repeats" in flat
+    assert "over 4 common jobs, 4 of another workload; no interval: the baseline has 2 ok repeats" in flat
     row = next(line for line in out.splitlines() if line.strip().startswith("convnet_fp16 ") and "*" in line)
     assert row.split()[3:] == ["0.90*", "n/a", "n/a"]
 

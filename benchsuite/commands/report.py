@@ -12,12 +12,23 @@ import click
 
 # In cells, if the output is not a terminal but a pipe or a log.
 _PIPE_WIDTH = 120
+CONDITIONS = ("failures", "slower", "incomplete", "flagged")
 
 
 def _finite(_context: click.Context, _option: click.Parameter, value: float) -> float:
     if math.isnan(value):
         raise click.BadParameter("nan is not a percentage.")
     return value
+
+
+def _conditions(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+    unknown = [name for name in names if name not in CONDITIONS]
+    if unknown:
+        raise click.BadParameter(f"no condition '{unknown[0]}'; known: {', '.join(CONDITIONS)}.")
+    return names
 
 
 @click.command()
@@ -49,6 +60,13 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
 @click.option("--partial", is_flag=True, help="Also score a part: the jobs that have a figure, and say how many.")
 @click.option("--price", type=float, metavar="P", help="The machine's price: adds price / machine score.")
 @click.option("--power", is_flag=True, help="Add machine score / watt, of the GPUs' power by telemetry.")
+@click.option("--full", is_flag=True, help="Show all of it; without --full at most 40 lines, the worst jobs first.")
+@click.option(
+    "--fail-on",
+    metavar="CONDITIONS",
+    callback=_conditions,
+    help="failures, slower, incomplete, flagged, separated by commas: exit status 3 if one of them holds.",
+)
 @click.option("--html", metavar="FILE", help="Write one self-contained page, with curves, to a new file.")
 @click.option("--csv", metavar="FILE", help="Write one row a job; '-' is standard output, in place of the text.")
 @click.option("--md", metavar="FILE", help="Write Markdown; '-' as for --csv.")
@@ -64,18 +82,23 @@ def command(
     partial: bool,
     price: float | None,
     power: bool,
+    full: bool,
+    fail_on: tuple[str, ...],
     **files: str | None,
 ) -> int:
     """Show a table and a score of OUT, a results folder (default: the newest) or a summary file.
 
     Several OUT are runs of one machine, its sessions: from three on the intervals include the variation between them.
-    It works at any time, also during a run. Exit status 1: no task is ok (yet).
+    It works at any time, also during a run.
+
+    Exit status: 0; 1 if no task is ok (yet); 2 for wrong input; 3 if a condition of --fail-on holds.
     """
     from rich.console import Console
 
     from benchsuite import rundir
     from benchsuite.errors import UsageError, one_line
     from benchsuite.report.show import output, terminal
+    from benchsuite.report.show.fail_on import holding
     from benchsuite.report.show.report import Report, document
     from benchsuite.report.sources import summary_of_runs
     from benchsuite.report.stats import compare as comparing
@@ -84,6 +107,8 @@ def command(
     from benchsuite.report.stats.power import score_per_watt
     from benchsuite.report.stats.score import score, without_penalty
 
+    if "slower" in fail_on and not compare:
+        raise UsageError("--fail-on slower: name a baseline with --compare")
     if price is not None and not (0 < price < math.inf):
         raise UsageError(f"--price: must be a number above 0, found {price:g}")
     targets = output.targets(files)
@@ -109,11 +134,17 @@ def command(
     watts = score_per_watt(jobs, {**laid.jobs, **laid.missing}, penalized=penalize_variance) if power else None
     report = Report(", ".join(map(str, outs)), summary, scored, comparisons, logs, price, gpus, watts)
     if not any(target.to_stdout for target in targets):
-        terminal.render(document(report), console)
+        if full:
+            terminal.render(document(report), console)
+        else:
+            terminal.render_brief(report, console)
     folder = outs[0] if len(outs) == 1 and outs[0].is_dir() else None
     for target, text in output.written(report, folder, targets):
         if target.to_stdout:
             click.echo(text, nl=False)
         else:
             click.echo(f"benchsuite: {target.kind} written to {one_line(target.file)}", err=True)
-    return 0 if summary.any_ok else 1
+    found = holding(report, fail_on)
+    if found:
+        click.echo(f"benchsuite: --fail-on {one_line('; '.join(found))}", err=True)
+    return 1 if not summary.any_ok else 3 if found else 0

@@ -78,7 +78,7 @@ def overlap(rows: Iterable[Row]) -> float | None:
 def overlap_words(share: float) -> str:
     """The overlap in a sentence."""
     part = f"at least {math.floor(100 * share)} %" if share < 1 else "100 %"
-    return f"all tasks of a wave trained during {part} of each one's window"
+    return f"all tasks that ran together trained during {part} of each one's window"
 
 
 def _trained(result: Result) -> Span | None:

@@ -135,13 +135,21 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """`intro` stands below the title. `jobs` and `score` are None without jobs; each renderer chooses their places."""
+    """The content of a report.
+
+    Attributes:
+        title: the machine and what it ran.
+        intro: the headline first, then what it cannot hold.
+        jobs, score: None without jobs; each renderer chooses their places.
+        outro: the last lines.
+    """
 
     title: str
     intro: tuple[Sentence, ...]
     jobs: Section | None
     sections: tuple[Section, ...]
     score: ScoreBlock | None
+    outro: tuple[Sentence, ...] = ()
 
 
 def table(

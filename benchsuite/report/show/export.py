@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 from pandas import DataFrame, Series, concat
 
-from benchsuite.report.show.report import Report
+from benchsuite.report.show.report import Report, headline_text
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.frame import JOB_COLUMNS, flat, job_frame
 from benchsuite.report.stats.gpus import GpuComparison
@@ -30,13 +31,28 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def job_rows(report: Report) -> DataFrame:
-    """One row for each job. All runs have the same columns: those of `job_frame`, the weight, and "compared_..." for a
-    base ("compared2_..." for the second).
+    """One row for each job; all runs have the same columns.
+
+    These are those of `job_frame`, the weight, what is the same for the whole run, and "compared_..." for a baseline
+    ("compared2_..." for the second): its name, the ratio and more.
     """
     jobs = job_frame(report.summary)
     weights = [report.score.weighing.jobs.get(job.name) for job in report.summary.jobs]
     jobs.insert(len(JOB_COLUMNS), "weight", Series(weights, dtype=object))
+    for place, (name, value) in enumerate(_run_columns(report), start=len(JOB_COLUMNS) + 1):
+        jobs.insert(place, name, Series([value] * len(jobs), dtype=object))
     return concat([jobs, *_compared(report)], axis="columns")
+
+
+def _run_columns(report: Report) -> Iterator[tuple[str, Any]]:
+    """What is the same in every row, so that the rows of several files can be put together."""
+    summary = report.summary
+    models = Counter(gpu.name for machine in summary.machines for gpu in machine.gpus)
+    hosts = [machine.host for machine in summary.machines]
+    yield "profile", summary.profile.name if summary.profile else None
+    yield "host", _encodable(" ".join(hosts)) or None
+    yield "gpu", _encodable(", ".join(models)) or None
+    yield "gpus_used", summary.gpus_used
 
 
 def _compared(report: Report) -> Iterator[DataFrame]:
@@ -57,6 +73,7 @@ def to_json(report: Report) -> str:
     variance is not penalized). Control characters are escaped, so that it is safe on a terminal, too."""
     jobs = {job.name: job for job in report.summary.jobs}
     content = {
+        "headline": headline_text(report),
         "schema": SCHEMA,
         "kind": "report",
         "title": _encodable(report.title),

@@ -10,14 +10,17 @@ NONE = "n/a"
 
 
 def number(value: float | None) -> str:
-    """Two decimals; three significant digits below 0.1, no decimals from ten million up."""
+    """Three or four significant digits: 0.0664, 1.52, 47.87, 483.2, 4,214 and 314,000."""
     if value is None:
         return NONE
     if 0 < abs(value) < 0.1:
         return f"{value:.3g}"
     if abs(value) >= 1e15:
         return f"{value:.4g}"
-    return f"{value:,.2f}" if abs(value) < 1e7 else f"{value:,.0f}"
+    # Rounded first: 99.996 has four digits as 100.0.
+    rounded = float(f"{value:.4g}")
+    decimals = 2 if abs(rounded) < 100 else 1 if abs(rounded) < 1000 else 0
+    return f"{rounded:,.{decimals}f}"
 
 
 def ratio(value: float | None) -> str:

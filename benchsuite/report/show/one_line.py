@@ -23,7 +23,7 @@ def figure(result: Result) -> Figure:
         return Figure(one_line(result.error.message, 400) if result.error else result.status)
     window = task_window(result)
     if window.perf is None:
-        return Figure(f"no figure: {window.reason}")
+        return Figure(f"no number: {window.reason}")
     unit = one_line(result.measurement.streams[0].unit)
     shaky = "" if window.steady else ", not steady"
     words = f"{number(window.perf)} {unit}/s ({window.slices} slices, {window.seconds:.1f} s{shaky})"

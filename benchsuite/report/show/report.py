@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.document import Document, ScoreBlock, Section, sentence
+from benchsuite.report.show.document import Document, ScoreBlock, Section, Sentence, sentence
+from benchsuite.report.show.format import one_line
 from benchsuite.report.show.sections.comparison import comparison_section
 from benchsuite.report.show.sections.gpus import gpus_section, scaling_section
+from benchsuite.report.show.sections.headline import headline
 from benchsuite.report.show.sections.jobs import jobs_section
 from benchsuite.report.show.sections.lead import lead
-from benchsuite.report.show.sections.origin import headline, progress
+from benchsuite.report.show.sections.origin import MIDDLE_DOT, about, progress, title
 from benchsuite.report.show.sections.score import score_block
-from benchsuite.report.show.sections.smoke import smoke_block, smoke_lead
+from benchsuite.report.show.sections.smoke import smoke_block
 from benchsuite.report.show.sections.subscores import subscores_section
 from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
 from benchsuite.report.show.sections.use import slowed_section, use_section
@@ -51,15 +53,27 @@ class Report:
 def document(report: Report) -> Document:
     """All that a report shows; sections without content are left out."""
     summary = report.summary
-    about = [headline(summary), *([progress(summary)] if summary.in_progress else [])]
-    verdict = smoke_lead(summary) or (lead(summary, report.score, report.comparisons) if summary.jobs else ())
     return Document(
-        title=f"Results of {report.title}",
-        intro=(*verdict, *(sentence(line, "quiet") for line in about)),
+        title=title(summary),
+        intro=tuple(_intro(report)),
         jobs=jobs_section(summary, report.score) if summary.jobs else None,
         sections=tuple(section for section in _sections(report) if section),
         score=_block(report) if summary.jobs else None,
     )
+
+
+def headline_text(report: Report) -> str:
+    """The first sentence of the document, for renderers of data."""
+    return one_line(headline(report.summary, report.score, report.comparisons).text, 1000)
+
+
+def _intro(report: Report) -> Iterator[Sentence]:
+    """The headline, what it cannot hold, and a quiet line about the run with its path."""
+    summary = report.summary
+    yield from lead(summary, report.score, report.comparisons)
+    yield sentence(f"{about(summary)}{MIDDLE_DOT}{report.title}", "quiet")
+    if summary.in_progress:
+        yield sentence(progress(summary), "quiet")
 
 
 def _block(report: Report) -> ScoreBlock:

@@ -1,4 +1,4 @@
-"""A document on a terminal, readable without colour. A narrow terminal loses whole columns, never parts of names."""
+"""A report on a terminal, readable without colour. A narrow terminal loses whole columns, never parts of names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import Any
 from rich.cells import cell_len
 from rich.console import Console, JustifyMethod, RenderableType
 from rich.padding import Padding
+from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from benchsuite.report.show.brief import LINES, brief
 from benchsuite.report.show.document import Column, Document, Figure, Part, ScoreBlock, Sentence, Table
+from benchsuite.report.show.report import Report
 
 _INDENT = 2
 _GAPS = (2, 1)
+# The jobs that a report in few lines shows, even where it then has more lines.
+_FEWEST = 3
 # The width of a longest word up to which a column of prose is folded only between words.
 _PROSE_WIDTH = 20
 _STYLES = {"good": "green", "warn": "yellow", "bad": "red", "quiet": "dim", "": ""}
@@ -23,37 +28,61 @@ _BESIDE = "   "
 
 
 def render(document: Document, console: Console) -> None:
-    """Print a document, without control characters; the console must not interpret markup in names."""
-    console.print(_plain(document.title, "bold"))
+    """Print a whole document, without control characters; the console must not interpret markup in names."""
+    for drawn in _whole(document, console.width):
+        console.print(drawn)
+
+
+def render_brief(report: Report, console: Console) -> None:
+    """Print a report in at most `LINES` lines: of the jobs as many as fit, the worst first."""
+    rows = len(report.summary.jobs)
+    while True:
+        shown = list(_whole(brief(report, rows), console.width))
+        over = sum(len(console.render_lines(drawn, pad=False)) for drawn in shown) - LINES
+        if over <= 0 or rows <= _FEWEST:
+            break
+        rows = max(_FEWEST, rows - over)
+    for drawn in shown:
+        console.print(drawn)
+
+
+def _whole(document: Document, width: int) -> Iterator[RenderableType]:
+    """The headline and the lines below it, the score, the jobs, the sections, and the facts behind the score."""
     for line in document.intro:
-        console.print(_text(line))
-    if document.jobs:
-        console.print()
-        _parts(console, document.jobs.parts, 0)
-    for section in document.sections:
-        _rule(console, section.title)
-        _parts(console, section.parts, _INDENT)
+        yield _text(line)
     if document.score:
-        _rule(console, document.score.title)
-        _print(console, _score(document.score), _INDENT)
+        yield Text()
+        yield _score(document.score)
+    if document.jobs:
+        yield Text()
+        yield from _parts(document.jobs.parts, width, 0)
+    for section in document.sections:
+        yield from _rule(section.title)
+        yield from _parts(section.parts, width, _INDENT)
+    if document.score and document.score.facts:
+        yield from _rule("What the score rests on")
+        facts = ((_plain(fact.label, "bold"), _text(fact.sentence)) for fact in document.score.facts)
+        yield _indented(_pairs(facts, whole_labels=True), _INDENT)
+    for line in document.outro:
+        yield _text(line)
 
 
-def _rule(console: Console, title: str) -> None:
-    console.print()
-    console.rule(_plain(title, "bold"), align="left", style="dim")
+def _rule(title: str) -> Iterator[RenderableType]:
+    yield Text()
+    yield Rule(_plain(title, "bold"), align="left", style="dim")
 
 
-def _parts(console: Console, parts: Sequence[Part], indent: int) -> None:
+def _parts(parts: Sequence[Part], width: int, indent: int) -> Iterator[RenderableType]:
     """A blank line stands above a table with a legend, for it is the section's main table."""
     for place, part in enumerate(parts):
         if place and isinstance(part, Table) and part.legend:
-            console.print()
-        for drawn in _drawn(part, console.width - 2 * indent):
-            _print(console, drawn, indent)
+            yield Text()
+        for drawn in _drawn(part, width - 2 * indent):
+            yield _indented(drawn, indent)
 
 
-def _print(console: Console, drawn: RenderableType, indent: int) -> None:
-    console.print(Padding(drawn, (0, 0, 0, indent), expand=False) if indent else drawn)
+def _indented(drawn: RenderableType, indent: int) -> RenderableType:
+    return Padding(drawn, (0, 0, 0, indent), expand=False) if indent else drawn
 
 
 def _drawn(part: Part, width: int) -> Iterator[RenderableType]:
@@ -70,13 +99,12 @@ def _drawn(part: Part, width: int) -> Iterator[RenderableType]:
 
 
 def _score(block: ScoreBlock) -> RenderableType:
-    """The run's own figures one below the other, then the rest, and the facts after a blank line."""
+    """The run's own figures one below the other, then the rest."""
     width = max(cell_len(figure.value.text) for figure in block.own)
     rows = [(figure.label, _figure(figure, width)) for figure in block.own]
     rows += [
         (entry.label, _figure(entry) if isinstance(entry, Figure) else _text(entry.sentence)) for entry in block.more
     ]
-    rows += [("", Text()), *((fact.label, _text(fact.sentence)) for fact in block.facts)]
     return _pairs(((_plain(label, "bold"), text) for label, text in rows), whole_labels=True)
 
 

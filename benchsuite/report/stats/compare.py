@@ -139,7 +139,7 @@ def compare(
 def _pairs(ratios: Sequence[JobRatio], here: _Jobs, there: _Jobs) -> dict[str, tuple[Side, Side]]:
     """Both sides of each job that has a ratio."""
     names = [ratio.name for ratio in ratios if ratio.ratio is not None and not ratio.excluded]
-    return {name: (side(here[name], "this run"), side(there[name], "the base")) for name in names}
+    return {name: (side(here[name], "this run"), side(there[name], "the baseline")) for name in names}
 
 
 def _groups(

@@ -83,7 +83,7 @@ def common_suite(summary: Summary, base: Summary, ratios: Sequence[JobRatio], we
     here, there = ({job.name: job for job in of.jobs} for of in (summary, base))
     weighed = [ratio for ratio in ratios if weighing.jobs.get(ratio.name, 0.0) > 0]
     apart = {r.name: why for r in weighed if (why := _apart(r, here[r.name], there[r.name]))}
-    apart |= {name: "not in the base" for name in here if name not in there and weighing.jobs.get(name, 0.0) > 0}
+    apart |= {name: "not in the baseline" for name in here if name not in there and weighing.jobs.get(name, 0.0) > 0}
     members = [ratio for ratio in weighed if ratio.name not in apart]
     stalled = {name for jobs in (here, there) for name, job in jobs.items() if stalls(job)}
     covered = tuple(ratio.name for ratio in members if ratio.ratio and ratio.name not in stalled)
@@ -97,7 +97,7 @@ def _apart(ratio: JobRatio, job: JobSummary, base: JobSummary) -> str | None:
     if job.devices not in _ALONE or base.devices not in _ALONE:
         return "depends on the number of GPUs"
     if job.devices != base.devices:
-        return f"placed on {_place(job)} here, on {_place(base)} in the base"
+        return f"placed on {_place(job)} here, on {_place(base)} in the baseline"
     return None
 
 
@@ -107,7 +107,7 @@ def _place(job: JobSummary) -> str:
 
 def _withheld(summary: Summary, base: Summary, members: Sequence[JobRatio], weighing: Weighing) -> Iterator[str]:
     yield from (f"this run: {reason}" for reason in score(summary, weighing).blocking)
-    yield from (f"the base: {reason}" for reason in base_score(base, weighing).blocking)
+    yield from (f"the baseline: {reason}" for reason in base_score(base, weighing).blocking)
     if refused := [job.name for job in members if job.refused]:
         yield f"another workload: {', '.join(refused)}"
 
@@ -127,7 +127,7 @@ def sides(
 ) -> dict[str, tuple[Side, Side]]:
     """The speeds of both sides over the covered jobs, per GPU and of the machines, for `verdict.judge`.
 
-    Where a side keeps no figures per repeat, both speeds are of perf, as the ratios of single jobs then are.
+    Where a side keeps no numbers per repeat, both speeds are of perf, as the ratios of single jobs then are.
     """
     own, base = ({name: jobs[name] for name in suite.covered} for jobs in (here, there))
     mine, theirs = speed(own, weights), speed(base, weights)
@@ -180,7 +180,7 @@ def _lacks(summary: Summary, base: Summary, suite: Suite) -> str | None:
     """The covered jobs that never succeed on a GPU of a machine, whose machine then lacks their rate."""
     places = [
         f"{never.job} never succeeds on {never.place} {where}"
-        for of, where in ((summary, "here"), (base, "in the base"))
+        for of, where in ((summary, "here"), (base, "in the baseline"))
         for never in never_ok(of)
         if never.job in suite.covered
     ]

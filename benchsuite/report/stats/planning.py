@@ -25,7 +25,7 @@ class Power:
         difference: relative.
         noise: the median over jobs of the standard deviation between repeats, relative.
         found: the probability that such a job is FASTER or SLOWER with the repeats that there are.
-        repeats: those of this run and of the base.
+        repeats: those of this run and of the baseline.
         needed: about the repeats on both sides with which `found` is `POWER`; None above `MOST_REPEATS`.
     """
 

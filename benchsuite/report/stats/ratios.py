@@ -23,7 +23,7 @@ class JobRatio:
     Attributes:
         same_workload: None if a side does not record its workload; False keeps the job from a comparison unless
             `forced`.
-        of_means: the ratio of the geometric means over repeats; None if a side keeps no figures per repeat.
+        of_means: the ratio of the geometric means over repeats; None if a side keeps no numbers per repeat.
         unknown: the sides that do not record their workload.
         excluded: the reason not to compare the job at all.
         fields: the fields in which the workloads differ, if known.
@@ -82,7 +82,7 @@ def job_ratio(job: JobSummary, base: JobSummary, same_profile: bool, unlike: boo
         unlike: compare different workloads too.
     """
     same = _same_workload(job, base, same_profile)
-    unknown = [name for name, of in (("this run", job), ("the base", base)) if not of.workload]
+    unknown = [name for name, of in (("this run", job), ("the baseline", base)) if not of.workload]
     both = job_mean(job), job_mean(base)
     return JobRatio(
         name=job.name,
@@ -137,11 +137,11 @@ def side(job: JobSummary, which: str) -> Side:
     """The mean of a job as one side of a test, or the reason why it has none.
 
     Args:
-        which: "this run" or "the base".
+        which: "this run" or "the baseline".
     """
     rates = repeat_rates(job)
     if not rates:
-        return f"{which} keeps no figures per repeat"
+        return f"{which} keeps no numbers per repeat"
     mean: LogMean | None = job_mean(job)
     return mean or f"a repeat of {which} has a throughput of 0"
 
@@ -153,7 +153,7 @@ def without_figure(job: JobSummary, base: JobSummary) -> Verdict | None:
     """
     if job.perf is not None and base.perf is not None:
         return None
-    here, there = (_why(of, which) for of, which in ((job, "here"), (base, "in the base")))
+    here, there = (_why(of, which) for of, which in ((job, "here"), (base, "in the baseline")))
     reason = "; ".join(why for why in (here, there) if why)
     if base.perf is not None and _failed(job) and not job.to_run:
         return Verdict("FAILS", reason=reason)

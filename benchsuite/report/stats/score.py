@@ -34,7 +34,7 @@ class Score:
 
     Attributes:
         value: the weighted geometric mean of perf_adj; None for the `reason`.
-        machine: the same of all GPUs together; None if any job keeps no figures per repeat.
+        machine: the same of all GPUs together; None if any job keeps no numbers per repeat.
         speed: the weighted geometric mean of perf, over ok tasks and without any penalty: what intervals and ratios
             are of. The penalty is no sampled quantity, and it grows with the number of repeats and GPUs.
         machine_speed: the same of all GPUs together.
@@ -155,7 +155,7 @@ def _reason(
 def speed(jobs: Mapping[str, JobSummary], weights: Mapping[str, float]) -> LogMean | None:
     """The weighted mean of the jobs' log rates per task; None without jobs, weights or a rate above 0 in each.
 
-    A job that keeps no figures per repeat counts by its perf; the mean then has no variance.
+    A job that keeps no numbers per repeat counts by its perf; the mean then has no variance.
     """
     rates = {name: repeat_rates(job) for name, job in jobs.items()}
     if jobs and all(rates.values()):
@@ -195,7 +195,7 @@ def geometric_mean(rates: Mapping[str, float], weights: Mapping[str, float]) -> 
 
 
 def machine_throughput(job: JobSummary, *, penalized: bool = True) -> float | None:
-    """Items/s of all GPUs together, adjusted; None if the job keeps no figures per repeat.
+    """Items/s of all GPUs together, adjusted; None if the job keeps no numbers per repeat.
 
     Each repeat gives the mean of its ok tasks times its *planned* tasks. A failed task then counts once, by the failure
     factor; in a plain sum its throughput would be missing as well. std is over repeats, since the scatter between GPUs

@@ -36,7 +36,7 @@ class SubScore:
         weight: the sum of their weights.
         share: `weight` over the weight of all weighed jobs, 0 to 1.
         value: items/s of one GPU (of one task on a CPU); None for the `reason`.
-        interval: 95 % over repeats, centred on `value` in logs; None under three repeats with a figure of each job.
+        interval: 95 % over repeats, centred on `value` in logs; None under three repeats with a number of each job.
     """
 
     kind: Kind
@@ -94,7 +94,7 @@ def group_ratios(
 
     Args:
         jobs: those of this run, with rates in today's unit.
-        base: the jobs of the base that may be compared, with rates in today's unit.
+        base: the jobs of the baseline that may be compared, with rates in today's unit.
     """
     return tuple(_group_ratio(one, jobs, base, weights) for one in found)
 
@@ -164,20 +164,20 @@ def _group_ratio(
     if found.value is None:
         return GroupRatio(None, reason=found.reason)
     if absent := [name for name in found.jobs if name not in base]:
-        return GroupRatio(None, reason=f"the base has no comparable {', '.join(few(absent, _NAMED))}")
+        return GroupRatio(None, reason=f"the baseline has no comparable {', '.join(few(absent, _NAMED))}")
     if lost := [f"{name} {why}" for name in found.jobs if (why := without_figure(base[name]))]:
-        return GroupRatio(None, reason=f"in the base, {'; '.join(few(lost, _NAMED))}")
+        return GroupRatio(None, reason=f"in the baseline, {'; '.join(few(lost, _NAMED))}")
     here, there = (speed({name: side[name] for name in found.jobs}, weights) for side in (jobs, base))
     return _with_interval(here, there) if here and there else GroupRatio(None, reason="a side has no rate")
 
 
 def _with_interval(here: LogMean, base: LogMean) -> GroupRatio:
     value = math.exp(here.mean - base.mean)
-    for side, of in (("this run", here), ("the base", base)):
+    for side, of in (("this run", here), ("the baseline", base)):
         if not of.n:
-            return GroupRatio(value, reason=f"{side} keeps no figures per repeat, so no interval")
+            return GroupRatio(value, reason=f"{side} keeps no numbers per repeat, so no interval")
         if of.variance is None:
-            found = f"{count(of.n, 'repeat')} with a figure of each job"
+            found = f"{count(of.n, 'repeat')} with a number of each job"
             return GroupRatio(value, reason=f"{side} has {found}; an interval needs {MIN_REPEATS}")
     verdict = judge({"": (here, base)})[""]
     return GroupRatio(value, verdict.low, verdict.high)

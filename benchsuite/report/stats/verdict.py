@@ -26,7 +26,7 @@ from benchsuite.report.stats.welch import Floats, Noise, Side, Sides, own_df, ta
 
 Word = Literal["SAME", "FASTER", "SLOWER", "AMBIGUOUS", "FAILS", "BASE FAILS"]
 MARGIN = 0.02
-_SIDES = ("this run", "the base")
+_SIDES = ("this run", "the baseline")
 FAMILY_ERROR = 0.05
 MOST_REPEATS = 1000
 
@@ -39,7 +39,7 @@ class Verdict:
         word: at the family's level, so that a ratio whose interval excludes 1 may still be AMBIGUOUS.
         low, high: the ratio's own 95 % interval.
         df: degrees of freedom of the test; the interval has those of its own job.
-        repeats: the numbers of repeats of this run and of the base that have a rate.
+        repeats: the numbers of repeats of this run and of the baseline that have a rate.
         decides: about the number of repeats on both sides that would decide; None above `MOST_REPEATS`.
         identical: both sides have the same content.
         reason: the reason why there is no word.
@@ -78,7 +78,7 @@ def judge(
     SLOWER; among families whose ratios all exceed the margin, at most 2.5 % show any SAME.
 
     Args:
-        pairs: job -> this run's and the base's side, in one unit.
+        pairs: job -> this run's and the baseline's side, in one unit.
         margin: relative, above 0.
         identical: the names of jobs and scores with the same content on both sides; they are SAME without a test.
         scores: name -> both sides of a score over these jobs.
@@ -117,7 +117,7 @@ def _without_test(identical: bool, here: Side, base: Side) -> Verdict | None:
 def _why_not(side: Side, which: str) -> str | None:
     if isinstance(side, str):
         return side
-    return None if side.n else f"{which} keeps no figures per repeat"
+    return None if side.n else f"{which} keeps no numbers per repeat"
 
 
 def _count(side: Side) -> int:

@@ -20,17 +20,17 @@ VERDICT_TONES: dict[str, Tone] = {
     "FAILS": "bad",
     "BASE FAILS": "bad",
 }
-_HERE, _BASE = "this run: ", "the base: "
+_HERE, _BASE = "this run: ", "the baseline: "
 _NAMED, _BRIEF = 8, 4
 # The longest name of a base in a label: labels are never folded.
 _LABEL = 24
 
 
 def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
-    """The ratios with their verdicts, the jobs that stand apart, and the base's own failures.
+    """The ratios with their verdicts, the jobs that stand apart, and the baseline's own failures.
 
     Args:
-        named: give the base's name, for there are several bases.
+        named: give the baseline's name, for there are several bases.
     """
     found = comparison.overall
     which = f" / {_short(comparison.name)}" if named else ""
@@ -55,9 +55,9 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
     if found.apart:
         yield fact(f"Stand apart{which}", apart_words(found))
     if comparison.base_score.value:
-        yield fact(f"Base's score{which}", f"{number(comparison.base_score.value)}, with its penalties", "quiet")
+        yield fact(f"Baseline's score{which}", f"{number(comparison.base_score.value)}, with its penalties", "quiet")
     if comparison.base_score.verdict == "FAIL":
-        yield fact(f"Base{which}", f"FAIL: {_failed(comparison)}", "bad")
+        yield fact(f"Baseline{which}", f"FAIL: {_failed(comparison)}", "bad")
     if words := failure_words(comparison.failures):
         yield fact(f"Failures{which}", words, "warn" if differs(comparison.failures) else "")
 
@@ -78,7 +78,7 @@ def withheld_words(found: Overall, brief: bool = False) -> str:
     """Why there is no ratio over the whole suite, with each side named once.
 
     Args:
-        brief: do not repeat the reasons of this run, and give the first few of the base.
+        brief: do not repeat the reasons of this run, and give the first few of the baseline.
     """
     here = [reason.removeprefix(_HERE) for reason in found.withheld if reason.startswith(_HERE)]
     base = [reason.removeprefix(_BASE) for reason in found.withheld if reason.startswith(_BASE)]
@@ -110,7 +110,7 @@ def apart_words(found: Overall) -> str:
 def _failed(comparison: Comparison) -> str:
     score = comparison.base_score
     never = "; ".join(few(never_words(score.never, comparison.base), _NAMED))
-    return f"{score.fail:,} of its {count(score.n, 'task')} not ok{f'; never ok: {never}' if never else ''}"
+    return f"{score.fail:,} of its {count(score.n, 'task')} failed{f'; never ok: {never}' if never else ''}"
 
 
 def _figure(label: str, found: Ratio, about: str) -> Figure:

@@ -32,7 +32,7 @@ def basis(summary: Summary, score: Score) -> Iterator[Fact]:
     yield from _work_facts(summary)
     yield fact("Code", "; ".join(code.words for code in summary.code) or NONE)
     slices, seconds = sum(job.slices for job in summary.jobs), math.fsum(job.seconds for job in summary.jobs)
-    yield fact("Rests on", f"{count(slices, 'slice')}, {seconds:,.1f} s" if slices else NONE)
+    yield fact("Measured", f"{seconds:,.0f} s in {count(slices, 'slice')}" if slices else NONE)
     if not summary.planned:
         unread = f"; {count(len(summary.bad_files), 'file')} could not be used" if summary.bad_files else ""
         yield fact("Tasks", f"no plan.json: n counts the results found, lost tasks are not seen{unread}")
@@ -44,7 +44,7 @@ def _machine_facts(summary: Summary) -> Iterator[Fact]:
     yield fact("GPUs", f"{summary.gpus_used} used of {present} present")
     yield from session_facts(summary)
     yield fact("Isolation", _tally(summary.isolation))
-    none = "not recorded" if summary.provenance else "no wave has two tasks"
+    none = "not recorded" if summary.provenance else "no two tasks ran at the same time"
     yield fact("Overlap", f"{NONE} ({none})" if summary.overlap is None else overlap_words(summary.overlap))
     if stolen := _stolen(summary):
         yield fact("Stolen CPU", stolen, "warn")

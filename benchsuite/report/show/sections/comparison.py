@@ -28,7 +28,7 @@ _COLUMNS: tuple[Column[JobRatio], ...] = (
     Column("failed / base", lambda job: _failed(job), right=True, rank=2, optional=True),
 )
 _LEGEND = (
-    "ratio: of the speeds per task, geometric means over the repeats' ok tasks; above 1 means faster than the base. "
+    "ratio: of the speeds per task, geometric means over the repeats' ok tasks; above 1 means faster than the baseline. "
     "95 %: the job's own interval (Welch)."
 )
 
@@ -39,7 +39,7 @@ def comparison_section(comparison: Comparison, jobs: int) -> Section:
 
 
 def _parts(comparison: Comparison, jobs: int) -> Iterator[Part]:
-    yield sentence(f"Base: {provenance(comparison.base)}")
+    yield sentence(f"Baseline: {provenance(comparison.base)}")
     yield from _differences(comparison, jobs)
     yield table(_COLUMNS, comparison.jobs, _LEGEND)
     yield sentence(_what_decides(comparison), "quiet")
@@ -61,7 +61,7 @@ def _verdict(job: JobRatio) -> Cell:
 
 
 def _failed(job: JobRatio) -> Cell:
-    """The failed tasks of this run, and of the base; blank without any."""
+    """The failed tasks of this run, and of the baseline; blank without any."""
     test = job.failures
     if test is None or not test.fail + test.base_fail:
         return Cell(NONE)
@@ -92,7 +92,7 @@ def _differences(comparison: Comparison, jobs: int) -> Iterator[Part]:
     elif not unknown:
         yield sentence("No difference in machine, software, code, profile, isolation, settings and data.", "quiet")
     if unknown:
-        yield sentence(f"Not recorded, so that it may differ unseen: {', '.join(unknown)}", "warn")
+        yield sentence(f"Not recorded for both, so unknown: {', '.join(unknown)}", "warn")
 
 
 def _jobs_of(difference: Difference, jobs: int) -> str:
@@ -135,7 +135,7 @@ def _remarks(comparison: Comparison) -> Iterable[tuple[str, Sequence[str]]]:
     here = [f"{job.name} x {job.factor:.4g}" for job in comparison.jobs if job.factor != 1]
     there = [f"{job.name} x {job.base_factor:.4g}" for job in comparison.jobs if job.base_factor != 1]
     unsteady = [
-        f"{job.name} ({job.unsteady[0]} here, {job.unsteady[1]} in the base)"
+        f"{job.name} ({job.unsteady[0]} here, {job.unsteady[1]} in the baseline)"
         for job in comparison.jobs
         if job.verdict.df is not None and any(job.unsteady)
     ]
@@ -143,13 +143,13 @@ def _remarks(comparison: Comparison) -> Iterable[tuple[str, Sequence[str]]]:
         *_without_verdict(comparison),
         ("Fails more often (exact test, family-wise error 5 %)", _failing(comparison)),
         ("The verdict rests on windows that are not steady", unsteady),
-        ("This run's rates, turned into what was trained", here),
-        ("The base's rates, turned into what was trained", there),
+        ("This run's rates were converted to our units", here),
+        ("Baseline rates were converted to our units", there),
         ("Not the same workload, not compared", comparison.different),
         ("* Not the same workload, compared because of --compare-unlike", forced),
         *_unknown(comparison),
         ("Only in this run", comparison.only_here),
-        ("Only in the base", comparison.only_base),
+        ("Only in the baseline", comparison.only_base),
         ("Left out of the ratio over the suite, excluded", excluded),
     )
     return ((label, names) for label, names in remarks if names)
@@ -161,7 +161,7 @@ def _without_verdict(comparison: Comparison) -> Iterator[tuple[str, Sequence[str
     missing: list[str] = []
     for job in comparison.jobs:
         if job.verdict.reason and job.ratio is not None:
-            alone[f"The ratio alone, {job.verdict.reason}"].append(job.name)
+            alone[f"No verdict, {job.verdict.reason}"].append(job.name)
         elif job.verdict.reason:
             missing.append(f"{job.name} ({job.verdict.reason})")
     yield "No ratio", missing
@@ -169,10 +169,10 @@ def _without_verdict(comparison: Comparison) -> Iterator[tuple[str, Sequence[str
 
 
 def _failing(comparison: Comparison) -> list[str]:
-    """The jobs whose failures differ from the base's, with the side that fails more often."""
+    """The jobs whose failures differ from the baseline's, with the side that fails more often."""
     tests = [(job.name, job.failures) for job in comparison.jobs if job.failures]
     return [
-        f"{name} ({'here' if test.fail * test.base_n > test.base_fail * test.n else 'in the base'})"
+        f"{name} ({'here' if test.fail * test.base_n > test.base_fail * test.n else 'in the baseline'})"
         for name, test in tests
         if test.adjusted <= FAMILY_ERROR
     ]

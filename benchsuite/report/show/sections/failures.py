@@ -41,6 +41,11 @@ def _never(job: str, places: list[Never], several: bool) -> str:
     return f"{one_line(job)}{where} ({n} of {count(n, 'task')} {'fails' if n == 1 else 'fail'})"
 
 
+def never_place(never: Never, summary: Summary) -> str:
+    """ "on GPU 3", or "on" host and GPU if the run has several hosts."""
+    return f"on {one_line(never.place if len(summary.machines) > 1 else _gpus(never))}"
+
+
 def _gpus(never: Never) -> str:
     indices = ", ".join(str(gpu.index) for gpu in never.gpus)
     return f"GPU{'s' if len(never.gpus) > 1 else ''} {indices}" if indices else "the CPU"
@@ -57,7 +62,7 @@ def failure_words(test: FailureTest) -> str:
         return ""
     p = f"p {test.p:.2g}" if test.p >= 1e-4 else "p < 0.0001"
     here_more = test.fail * test.base_n > test.base_fail * test.n
-    more = "this run fails more often" if here_more else "the base fails more often"
+    more = "this run fails more often" if here_more else "the baseline fails more often"
     result = more if differs(test) else "no proof of a difference"
     here = f"{test.fail} of {test.n} tasks here"
-    return f"{here}, {test.base_fail} of {test.base_n} in the base: {result} (exact test, {p})"
+    return f"{here}, {test.base_fail} of {test.base_n} in the baseline: {result} (exact test, {p})"

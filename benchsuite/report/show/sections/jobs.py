@@ -49,12 +49,12 @@ def _columns(summary: Summary, score: Score) -> Iterator[Column[JobSummary]]:
     if summary.in_progress:
         yield Column("to run", lambda job: job.to_run, right=True, rank=1)
     if any(job.unsteady for job in summary.jobs):
-        yield Column("unsteady", _unsteady, right=True, rank=1)
+        yield Column("unsteady", unsteady, right=True, rank=1)
     yield Column("perf", lambda job: job.perf, number, right=True)
-    yield Column("unit", _unit, rank=3)
+    yield Column("unit", unit, rank=3)
     yield Column("std%", lambda job: job.std, share, right=True, rank=4)
     yield Column("perf_adj", _perf_adj, number, right=True, rank=2)
-    yield Column("95 %", _interval, right=True, rank=5)
+    yield Column("95 %", interval, right=True, rank=5)
     yield Column("weight", lambda job: weights.get(job.name), _weight, right=True, rank=6)
     yield Column("slices", lambda job: Cell(_basis(job, f"{job.slices:,}"), job.slices), right=True, rank=8)
     yield Column("seconds", lambda job: Cell(_basis(job, f"{job.seconds:,.1f}"), job.seconds), right=True, rank=7)
@@ -75,11 +75,13 @@ def _name(job: JobSummary) -> str:
     return f"{job.job}.{job.per}" if len(job.varied) < len(job.axes) else job.job
 
 
-def _unit(job: JobSummary) -> str:
+def unit(job: JobSummary) -> str:
+    """The unit of perf; `each`: per GPU of a group."""
     return f"{job.unit}/s{' each' if job.per > 1 else ''}" if job.unit else NONE
 
 
-def _unsteady(job: JobSummary) -> Cell:
+def unsteady(job: JobSummary) -> Cell:
+    """The ok tasks whose window is not steady, of all ok tasks."""
     return Cell(f"{job.unsteady} of {job.ended - job.fail}", job.unsteady)
 
 
@@ -88,7 +90,7 @@ def _perf_adj(job: JobSummary) -> float | None:
     return None if job.to_run and job.perf is None else job.perf_adj
 
 
-def _interval(job: JobSummary) -> Cell:
+def interval(job: JobSummary) -> Cell:
     """The interval around perf. A wide one is not symmetric, so both ends are shown."""
     if job.interval is None or not job.perf:
         return Cell(NONE)

@@ -1,61 +1,50 @@
-"""The first lines of a report: whether the run has a score, and how it stands to each base."""
+"""The first lines of a report: the headline, why there is no score, and the ratios to each baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.document import Sentence, Span, Tone
-from benchsuite.report.show.format import bounds, count, few, number, one_line, percent, ratio
+from benchsuite.report.show.document import Sentence, Span, sentence
+from benchsuite.report.show.format import bounds, count, few, one_line, ratio
 from benchsuite.report.show.sections.against import VERDICT_TONES, covered, withheld_words
-from benchsuite.report.show.sections.failures import failed, never_label, never_words
+from benchsuite.report.show.sections.failures import never_label, never_words
+from benchsuite.report.show.sections.headline import headline
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.overall import Overall
 from benchsuite.report.stats.score import Score
+from benchsuite.report.stats.smoke import smoke_check
 from benchsuite.report.stats.verdict import MOST_REPEATS, Verdict
 
-_TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "UNFINISHED": "warn"}
 _NAMED = 4
+WITH_REPEATS = f"run both with --repeat {MIN_REPEATS}"
 
 
 def lead(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> Iterator[Sentence]:
-    """The verdict on the run, then one sentence for each base."""
-    yield _own(summary, score)
+    """The headline, what it cannot hold about this run, then one line for each baseline."""
+    first = headline(summary, score, comparisons)
+    yield first
+    if not summary.jobs or smoke_check(summary):
+        return
+    yield from _own(summary, score, first.text)
     for comparison in comparisons:
         yield _against(comparison)
 
 
-def _own(summary: Summary, score: Score) -> Sentence:
-    spans = [Span(score.verdict, _TONES[score.verdict], strong=True)]
-    if score.reason:
-        but = ", but no score" if score.verdict == "PASS" else ", no score"
-        reasons = "; ".join(few(score.blocking or (score.reason,), _NAMED))
-        spans.append(Span(f"{but}: {reasons}.", "warn", strong=True))
-        spans += [Span(f" {_failures(summary, score)}.")] if score.ended else []
-    else:
-        around = f" (±{percent(score.interval.half)})" if score.interval else ""
-        given = f"score {number(score.value)}{_part(score)}, speed {number(score.speed)}{around}"
-        spans.append(Span(f": {given}; {_failures(summary, score)}."))
+def _own(summary: Summary, score: Score, first: str) -> Iterator[Sentence]:
+    """Why there is no score, what a part leaves out, and where a job never succeeds, unless the headline says so."""
+    reasons = score.blocking or ((score.reason,) if score.reason else ())
+    if score.reason and not (len(reasons) == 1 and reasons[0] in first):
+        yield sentence(f"No score: {'; '.join(few(reasons, _NAMED))}.", "warn", strong=True)
+    if score.partial:
+        only = f"{score.scored} of {count(score.weighed, 'job')} only"
+        yield sentence(f"The score is over {only}: {'; '.join(few(score.incomplete, _NAMED))}.", "warn")
     # A job without any ok task is a reason for no score, and named as such.
     never = [one for one in score.never if one.others_ok or not score.weighing.jobs.get(one.job)]
     if never:
         places = "; ".join(few(never_words(never, summary), _NAMED))
-        spans.append(Span(f" {never_label(score)}: {places}.", "bad", strong=True))
-    return Sentence(tuple(spans))
-
-
-def _part(score: Score) -> str:
-    if not score.partial:
-        return ""
-    return f" over {score.scored} of {count(score.weighed, 'job')} only ({'; '.join(few(score.incomplete, _NAMED))})"
-
-
-def _failures(summary: Summary, score: Score) -> str:
-    """The number of failed tasks, and the jobs that fail in some of their tasks."""
-    never = {one.job for one in score.never}
-    some = [job for job in summary.jobs if failed(job) and job.perf is not None and job.name not in never]
-    names = ", ".join(few((f"{one_line(job.name)} {failed(job)} of {job.n}" for job in some), _NAMED))
-    return f"{score.fail:,} of {count(score.ended, 'task')} not ok{f' ({names})' if names else ''}"
+        yield sentence(f"{never_label(score)}: {places}.", "bad", strong=True)
 
 
 def _against(comparison: Comparison) -> Sentence:
@@ -68,10 +57,10 @@ def _against(comparison: Comparison) -> Sentence:
         spans += _verdicts(found)
         if comparison.base_score.verdict == "FAIL":
             base = comparison.base_score
-            spans.append(Span(f" The base FAILs: {base.fail:,} of its {count(base.n, 'task')} not ok.", "bad"))
+            spans.append(Span(f" The baseline FAILs: {base.fail:,} of its {count(base.n, 'task')} failed.", "bad"))
     fails = [one_line(job.name) for job in comparison.jobs if job.verdict.word == "FAILS"]
     if fails:
-        spans.append(Span(f" FAILS here and not in the base: {', '.join(few(fails, _NAMED))}.", "bad", strong=True))
+        spans.append(Span(f" FAILS here and not in the baseline: {', '.join(few(fails, _NAMED))}.", "bad", strong=True))
     return Sentence(tuple(spans))
 
 
@@ -98,7 +87,8 @@ def _verdicts(found: Overall) -> Iterator[Span]:
     assert found.per_gpu
     own, machine = found.per_gpu.verdict, found.machine.verdict if found.machine else None
     if own.word is None:
-        yield from [Span(f" No verdict: {own.reason}.", "warn")] if own.reason else []
+        remedy = f" ({WITH_REPEATS})" if own.reason and own.reason.endswith("needed") else ""
+        yield from [Span(f" No verdict: {own.reason}{remedy}.", "warn")] if own.reason else []
     elif machine is None or _words(own) == _words(machine):
         yield Span(f" {'Per GPU' if machine is None else 'Both'} {_words(own)}.", VERDICT_TONES[own.word])
     else:

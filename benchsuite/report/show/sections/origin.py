@@ -4,17 +4,55 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from pathlib import PurePath
 
 from benchsuite.records import Machine
 from benchsuite.report.read.load import RUNNING
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.format import count, few, one_line
 
-# The number of running tasks named.
-_NAMED = 8
+# The numbers of running tasks and of GPU models named.
+_NAMED, _MODELS = 8, 3
+MIDDLE_DOT = " · "
 
 
-def headline(summary: Summary) -> str:
+def title(summary: Summary) -> str:
+    """The machine and what it ran: "2x NVIDIA H200 · standard"."""
+    profile = one_line(summary.profile.name) if summary.profile else "profile unknown"
+    return f"{hardware(summary, brand=True)}{MIDDLE_DOT}{profile}"
+
+
+def hardware(summary: Summary, brand: bool = False) -> str:
+    """The GPUs in use by their model, without a GPU the CPU, else the host or the name of the publication.
+
+    Args:
+        brand: keep the maker's name: "2x NVIDIA H200" for "2x H200".
+    """
+    models = list(dict.fromkeys(gpu.name for machine in summary.machines for gpu in machine.gpus))
+    used = summary.gpus_used
+    if used and len(models) == 1:
+        return f"{used}x {_model(models[0], brand)}"
+    if used and models:
+        return f"{count(used, 'GPU')} ({', '.join(_model(model, brand) for model in few(models, _MODELS))})"
+    source = one_line(PurePath(summary.source).stem, 60)
+    if used:
+        return f"{source} ({count(used, 'GPU')})"
+    cpus = list(dict.fromkeys(machine.cpu for machine in summary.machines if machine.cpu))
+    return _processor(cpus[0]) if cpus else source
+
+
+def _model(name: str, brand: bool) -> str:
+    name = one_line(name, 60)
+    return name if brand else name.removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Tesla ")
+
+
+def _processor(name: str) -> str:
+    """A CPU's model without trademarks and clock rate."""
+    name = one_line(name.replace("(R)", "").replace("(TM)", "").partition(" @ ")[0], 60)
+    return " ".join(name.removesuffix(" CPU").removesuffix(" Processor").split())
+
+
+def about(summary: Summary) -> str:
     """Profile, machine, sessions, repeats and date."""
     repeats = len({(repeat.session, repeat.repeat) for job in summary.jobs for repeat in job.repeats})
     sessions = f"{count(len(summary.sessions), 'session')}, " if summary.sessions else ""
@@ -22,7 +60,7 @@ def headline(summary: Summary) -> str:
     going_on = "in progress" if summary.in_progress else ""
     repeated = f"{sessions}{count(repeats, 'repeat')}" if repeats else ""
     parts = [profile, machine(summary), repeated, date_words(summary.created), going_on]
-    return " | ".join(part for part in parts if part)
+    return MIDDLE_DOT.join(part for part in parts if part)
 
 
 def progress(summary: Summary) -> str:

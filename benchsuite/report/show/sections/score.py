@@ -70,11 +70,12 @@ def _only(score: Score) -> str:
 
 def _machine(summary: Summary, score: Score) -> str:
     if score.machine is None:
-        return "no figures per repeat are kept"
-    on = count(summary.gpus_used, "GPU") if summary.gpus_used else "no GPU"
+        return "no numbers per repeat are kept"
+    gpus = summary.gpus_used
+    together = f"all {gpus} GPUs together" if gpus > 1 else "of the one GPU" if gpus else "all tasks at once, no GPU"
     part = f", {_only(score)}" if score.partial else ""
     plain = f"; without penalties {number(score.machine_speed)}" if score.machine_speed else ""
-    return f"throughputs of all tasks of a wave added up ({on}){part}{plain}"
+    return f"{together}{part}{plain}"
 
 
 def _speed(summary: Summary, score: Score) -> str:
@@ -89,17 +90,17 @@ def _speed(summary: Summary, score: Score) -> str:
 
 def _no_interval(summary: Summary, score: Score) -> str:
     if not any(job.repeats for job in summary.jobs):
-        return "no figures per repeat are kept"
+        return "no numbers per repeat are kept"
     return f"{count(score.repeats, 'repeat')} of every job, {MIN_REPEATS} are needed"
 
 
 def _failures(score: Score) -> str:
     if score.in_progress:
-        return f"so far ({score.ended:,} of {score.n:,} ended): {score.fail:,} not ok"
+        return f"so far ({score.ended:,} of {score.n:,} ended): {score.fail:,} failed"
     # Below the limit, a place where a job never succeeds is why the run does not pass.
     below = score.failure_rate is not None and score.failure_rate <= FAILURE_LIMIT
     unless = ", if every job succeeds on every GPU" if score.never and below else ""
-    return f"{score.fail:,} of {count(score.n, 'task')} not ok; up to {percent(FAILURE_LIMIT, 0)} passes{unless}"
+    return f"{score.fail:,} of {count(score.n, 'task')} failed; up to {percent(FAILURE_LIMIT, 0)} passes{unless}"
 
 
 def _reservations(summary: Summary, score: Score) -> Iterator[Fact]:
@@ -107,7 +108,7 @@ def _reservations(summary: Summary, score: Score) -> Iterator[Fact]:
     if score.incomplete:
         # Rounded down: a part is never "100 %".
         part = "" if score.coverage is None else f"{math.floor(100 * score.coverage + 1e-9)} %"
-        covered = f"; {part} of the weight has figures" if part else ""
+        covered = f"; {part} of the weight has numbers" if part else ""
         remedy = "" if score.partial or not score.coverage else "; --partial scores the other jobs"
         yield fact("Incomplete", "; ".join(score.incomplete) + covered + remedy, "warn")
     elif score.reason:
@@ -117,7 +118,7 @@ def _reservations(summary: Summary, score: Score) -> Iterator[Fact]:
     if score.value and score.provisional and any(job.repeats for job in summary.jobs):
         remedy = f"an interval needs {MIN_REPEATS}: measure with jobs --repeat {MIN_REPEATS}"
         found = count(score.repeats, "repeat") if score.repeats else "no repeat"
-        yield fact("Provisional", f"{found} with a figure for every scored job; {remedy}", "warn")
+        yield fact("Provisional", f"{found} with a number for every scored job; {remedy}", "warn")
     if score.value and score.penalized:
         basis = "the variance penalty grows with the number of GPUs and repeats"
         yield fact("Penalty", f"{basis}: compare scores only between runs of equal numbers, else speeds", "quiet")
@@ -133,7 +134,7 @@ def _unlike(summary: Summary) -> Iterator[Fact]:
 def _no_machine(score: Score) -> str:
     if score.reason or score.partial:
         return "no machine score over all jobs"
-    return "a job never succeeds on a GPU" if score.never else "no figures per repeat are kept"
+    return "a job never succeeds on a GPU" if score.never else "no numbers per repeat are kept"
 
 
 def _priced(score: Score, price: float | None) -> Iterator[Figure]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from benchsuite.report.measure.steadiness import STEADY_SPREAD
 from benchsuite.report.read.load import OPEN
 from benchsuite.report.read.summary import RerunSummary, Summary, TaskSummary
-from benchsuite.report.show.document import Cell, Column, Section, fact, sentence, table
+from benchsuite.report.show.document import Cell, Column, Fact, Section, fact, sentence, table
 from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, ratio
+from benchsuite.rundir import distinct_slug
 
 # The number of tasks named that failed in the same way.
 _NAMED = 8
@@ -43,10 +46,36 @@ _RERUN_COLUMNS: tuple[Column[RerunSummary], ...] = (
 def failures_section(summary: Summary, logs: str | None) -> Section | None:
     """A row for each job, session, status and reason, and the folder of the tasks' output; None if all tasks are ok."""
     alike = list(_alike(summary))
-    kept = [sentence(f"All that the tasks printed: {logs}")] if logs else []
+    kept = [sentence(f"All that the tasks printed: {logs}/TASK.aATTEMPT.out and .err")] if logs else []
     session: Column[_Alike] = Column("session", lambda alike: alike[2][0].session + 1, right=True)
     columns = (session, *_FAILURE_COLUMNS) if summary.sessions else _FAILURE_COLUMNS
     return Section("Not ok", (table(columns, alike), *kept)) if alike else None
+
+
+def failure_facts(summary: Summary, logs: str | None, limit: int) -> tuple[Fact, ...]:
+    """The first failures, of the jobs with the largest share of failures: type, message and the log of one task."""
+    share = {job.name: job.fail / job.n for job in summary.jobs if job.n}
+    alike = sorted(_by_job(summary), key=lambda found: -share.get(found[0], 0.0))
+    facts = [
+        fact(f"{one_line(name)} {status}", _failure(tasks, reason, None if summary.sessions else logs), "bad")
+        for name, status, reason, tasks in alike[:limit]
+    ]
+    more = [fact("", f"and {count(len(alike) - limit, 'other kind')} of failure")] if len(alike) > limit else []
+    return (*facts, *more)
+
+
+def _by_job(summary: Summary) -> Iterator[tuple[str, str, str, Sequence[TaskSummary]]]:
+    for job in summary.jobs:
+        for status, reason, tasks in _alike(replace(summary, jobs=(job,))):
+            if status not in OPEN:
+                yield job.name, status, reason, tasks
+
+
+def _failure(tasks: Sequence[TaskSummary], reason: str, logs: str | None) -> str:
+    """The tasks, why they failed, and the log of the first one."""
+    first = tasks[0]
+    log = f"; log: {logs}/{distinct_slug(first.id)}.a{first.attempt}.err" if logs and first.attempt else ""
+    return f"{reason} ({_names(tasks)}{log})"
 
 
 def unsteady_section(summary: Summary) -> Section | None:

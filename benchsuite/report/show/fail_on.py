@@ -1,0 +1,82 @@
+"""The conditions under which a report ends with an exit status of its own, each with the reason why it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from benchsuite.report.read.summary import JobSummary
+from benchsuite.report.show.format import count, few, one_line, ratio
+from benchsuite.report.show.report import Report
+from benchsuite.report.show.sections.against import withheld_words
+from benchsuite.report.show.sections.failures import failed
+from benchsuite.report.stats.compare import Comparison
+
+# The number of jobs, and of reasons, that a condition names.
+_NAMED = 4
+
+
+def holding(report: Report, conditions: Iterable[str]) -> list[str]:
+    """Those of `conditions` that hold, each as "slower: slower than v100 per GPU (0.84x)"."""
+    found = ((name, list(_CONDITIONS[name](report))) for name in conditions)
+    return [f"{name}: {'; '.join(few(reasons, _NAMED))}" for name, reasons in found if reasons]
+
+
+def _failures(report: Report) -> Iterator[str]:
+    """Any task that ran and failed."""
+    jobs = [job for job in report.summary.jobs if failed(job)]
+    if jobs:
+        total = f"{sum(map(failed, jobs)):,} of {count(report.score.ended, 'task')} failed"
+        yield f"{total} ({_named(jobs, failed)})"
+
+
+def _flagged(report: Report) -> Iterator[str]:
+    """Any ok task whose window is not steady."""
+    jobs = [job for job in report.summary.jobs if job.unsteady]
+    if jobs:
+        total = f"{count(sum(job.unsteady for job in jobs), 'task')} not steady"
+        yield f"{total} ({_named(jobs, lambda job: job.unsteady)})"
+
+
+def _incomplete(report: Report) -> Iterator[str]:
+    """A weighed job without a number, or tasks that were not run."""
+    summary, score = report.summary, report.score
+    open_tasks = sum(job.to_run + job.not_run for job in summary.jobs)
+    if open_tasks:
+        yield f"{count(open_tasks, 'task')} of {score.n:,} not run"
+    if score.value is None or score.incomplete:
+        yield from score.incomplete or ((score.reason,) if score.reason else ("no score",))
+
+
+def _slower(report: Report) -> Iterator[str]:
+    """A verdict SLOWER or FAILS, of a ratio or of a job; or no ratio or verdict by which to judge."""
+    for comparison in report.comparisons:
+        yield from _slower_than(comparison)
+
+
+def _slower_than(comparison: Comparison) -> Iterator[str]:
+    found, name = comparison.overall, one_line(comparison.name)
+    for of, where in ((found.machine, "as a machine"), (found.per_gpu, "per GPU")):
+        if of and of.verdict.word == "SLOWER":
+            yield f"slower than {name} {where} ({ratio(of.value)}x)"
+    jobs = [f"{one_line(job.name)} {ratio(job.ratio)}x" for job in comparison.jobs if job.verdict.word == "SLOWER"]
+    if jobs:
+        yield f"jobs slower than {name}: {', '.join(few(jobs, _NAMED))}"
+    fails = [one_line(job.name) for job in comparison.jobs if job.verdict.word == "FAILS"]
+    if fails:
+        yield f"fails and not in {name}: {', '.join(few(fails, _NAMED))}"
+    if found.per_gpu is None:
+        yield f"cannot be judged against {name}: no ratio ({withheld_words(found, brief=True)})"
+    elif found.per_gpu.verdict.word is None:
+        yield f"cannot be judged against {name}: {found.per_gpu.verdict.reason or 'no verdict'}"
+
+
+def _named(jobs: Iterable[JobSummary], tasks: Callable[[JobSummary], int]) -> str:
+    return ", ".join(few((f"{one_line(job.name)} {tasks(job)} of {job.n}" for job in jobs), _NAMED))
+
+
+_CONDITIONS: Mapping[str, Callable[[Report], Iterator[str]]] = {
+    "failures": _failures,
+    "slower": _slower,
+    "incomplete": _incomplete,
+    "flagged": _flagged,
+}
