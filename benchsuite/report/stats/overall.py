@@ -94,6 +94,8 @@ def common_suite(summary: Summary, base: Summary, ratios: Sequence[JobRatio], we
 def _apart(ratio: JobRatio, job: JobSummary, base: JobSummary) -> str | None:
     if ratio.excluded:
         return ratio.excluded
+    if ratio.difference:
+        return ratio.difference.words
     if job.devices not in _ALONE or base.devices not in _ALONE:
         return "depends on the number of GPUs"
     if job.devices != base.devices:
@@ -109,7 +111,8 @@ def _withheld(summary: Summary, base: Summary, members: Sequence[JobRatio], weig
     yield from (f"this run: {reason}" for reason in score(summary, weighing).blocking)
     yield from (f"the baseline: {reason}" for reason in base_score(base, weighing).blocking)
     if refused := [job.name for job in members if job.refused]:
-        yield f"another workload: {', '.join(refused)}"
+        them = "it" if len(refused) == 1 else "them"
+        yield f"another workload: {', '.join(refused)} (--compare-unlike compares {them} too)"
 
 
 def base_score(base: Summary, weighing: Weighing) -> Score:
