@@ -120,7 +120,7 @@ def test_a_burst_leaves_room_for_what_is_usual_and_is_reported(tmp_path: Path) -
     keep_run(tmp_path, [make_result(rates=[100.0] * 28 + [85_000.0, 200.0]), make_result(gpu=1, rates=[90.0] * 30)])
     (axes,) = axes_of("throughput", tmp_path)
     assert axes.get_ylim() == (0, pytest.approx(250 * 1.05))
-    assert axes.get_title(loc="right") == "1 slice above, up to 85,000.00"
+    assert axes.get_title(loc="right") == "1 slice above, up to 85,000"
     keep_run(tmp_path / "calm", [make_result(rates=[100.0] * 29 + [240.0])])
     (axes,) = axes_of("throughput", tmp_path / "calm")
     assert (axes.get_ylim(), axes.get_title(loc="right")) == ((0, pytest.approx(240 * 1.05)), "")

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
-from outputs import unwrapped
+from outputs import line_of, unwrapped
 
 from benchsuite.report.read.summary_file import read_summary
 from benchsuite.rundir import LOCK
@@ -24,11 +24,12 @@ def row(out: str, job: str) -> list[str]:
 def test_one_success(call: Call, tmp_path: Path) -> None:
     """One value has no standard deviation: std% is n/a, and the score is not lowered for it."""
     keep_results(tmp_path, [make_result(rates=[50] * 30)])
-    code, out, err = call("report", tmp_path, "--compare", tmp_path)
+    code, out, err = call("report", "--full", tmp_path, "--compare", tmp_path)
     assert (code, err) == (0, "")
     assert row(out, "vae")[:7] == ["vae", "1", "0", "50.00", "image/s", "n/a", "50.00"]
+    short = f"...{tmp_path.name[-21:]}" if len(tmp_path.name) > 24 else tmp_path.name
     assert unwrapped(out).startswith(
-        f"Results of {tmp_path} PASS: score 50.00, speed 50.00; 0 of 1 task not ok. "
+        f"{tmp_path.name} (1 GPU) is 1.00x (SAME) {short} as a machine and a GPU; no failures. "
         f"Against {tmp_path}: per GPU 1.00x, whole machine 1.00x (1 GPU against 1). Both SAME (identical content)."
     )
 
@@ -36,10 +37,10 @@ def test_one_success(call: Call, tmp_path: Path) -> None:
 def test_all_failed_is_exit_status_1(call: Call, tmp_path: Path) -> None:
     """The report has a row and a failure rate, but no throughput."""
     keep_run(tmp_path / "run", [make_result(gpu=gpu, status="failed", rates=()) for gpu in range(3)])
-    code, out, err = call("report", tmp_path / "run")
+    code, out, err = call("report", "--full", tmp_path / "run")
     assert (code, err) == (1, "")
-    assert out.splitlines()[1] == "FAIL, no score: vae fails in 3 of 3 tasks. 3 of 3 tasks not ok."
-    assert row(out, "vae")[:4] == ["vae", "3", "3", "n/a"]
+    assert out.splitlines()[0] == "vae FAILS in 3 of 3 tasks on 3x Test; 3 of 3 tasks failed; no score."
+    assert line_of(out, "vae  ")[:4] == ["vae", "3", "3", "n/a"]
     assert "100.0 %   FAIL" in out
 
 
@@ -47,14 +48,14 @@ def test_failures_and_rates_of_zero(call: Call, tmp_path: Path) -> None:
     """First the rate of `x` is 0, then that of all jobs: the geometric mean has no logarithm of 0."""
     idle = make_result("x", rates=[0] * 30)
     keep_results(tmp_path / "a", [make_result("a"), make_result("c", rates=[26] * 30), idle])
-    code, out, err = call("report", tmp_path / "a")
+    code, out, err = call("report", "--full", tmp_path / "a")
     assert (code, err) == (0, "")
-    assert "PASS, but no score: perf_adj of x is 0. 0 of 3 tasks not ok." in out
+    assert "a (1 GPU) has no score: perf_adj of x is 0; no failures." in out
     assert "--partial scores the other jobs" in out
     keep_results(tmp_path / "b", [idle])
-    code, out, err = call("report", tmp_path / "b", "--compare", tmp_path / "b")
+    code, out, err = call("report", "--full", tmp_path / "b", "--compare", tmp_path / "b")
     assert (code, err) == (0, "")
-    assert "PASS, but no score: perf_adj of x is 0." in out
+    assert "has no score: perf_adj of x is 0" in out
     assert "No ratio" in out
     assert "no weighed job can be compared" in out
     assert "--partial" not in out
@@ -67,12 +68,13 @@ def test_a_missing_job_marks_the_score(call: Call, tmp_path: Path) -> None:
     weights.write_text('{"s.a": {"weight": 1}, "s.b": {"weight": 3}}')
     code, out, _ = call("report", tmp_path / "run", "--weights", weights)
     assert code == 0
-    assert "PASS, but no score: not in this run: s.b." in out
+    assert "has no score: not in this run: s.b; no failures." in out
     assert "Score n/a INCOMPLETE no score" in unwrapped(out)
     assert "not in this run: s.b; 25 % of the weight has numbers; --partial scores the other jobs" in out
     part = call("report", tmp_path / "run", "--weights", weights, "--partial")[1]
-    assert "PASS: score 100.00 over 1 of 2 jobs only (not in this run: s.b), speed 100.00" in part
-    assert "100.00   INCOMPLETE   PROVISIONAL   over 1 of 2 jobs only" in part
+    assert "score 100.0 (PROVISIONAL) over 1 of 2 jobs only; no failures." in part
+    assert "The score is over 1 of 2 jobs only: not in this run: s.b." in part
+    assert "100.0   INCOMPLETE   PROVISIONAL   over 1 of 2 jobs only" in part
     weights.write_text('{"a": 2}')
     assert "INCOMPLETE" not in call("report", tmp_path / "run", "--weights", weights)[1]
 
@@ -85,7 +87,7 @@ def test_a_mess_is_reported_on(call: Call, tmp_path: Path) -> None:
     (tmp_path / "list.json").write_bytes(b"[]")
     (tmp_path / "latin.json").write_bytes(b"\xff\xfe")
     (tmp_path / "left.json.tmp").write_bytes(b"{")
-    code, out, err = call("report", tmp_path)
+    code, out, err = call("report", "--full", tmp_path)
     assert (code, err) == (0, "")
     assert row(out, "vae")[:3] == ["vae", "3", "0"]
     assert all(name in out for name in ("empty.json", "cut.json", "list.json", "latin.json"))
@@ -127,7 +129,7 @@ def test_the_newest_run_is_the_default(call: Call, tmp_path: Path, monkeypatch: 
     keep_run(tmp_path / "z-old", [make_result("old")])
     later = msgspec.structs.replace(make_run(), created="2026-02-01T00:00:00+00:00")
     keep_run(tmp_path / "a-new", [make_result("new")], run=later)
-    assert f"Results of {tmp_path / 'a-new'}" in call("report")[1]
+    assert str(tmp_path / "a-new") in unwrapped(call("report")[1]).replace(" ", "")
     assert json.loads(call("summary")[1])["source"] == "a-new"
 
 
@@ -137,12 +139,14 @@ def test_a_summary_stands_for_its_folder(call: Call, tmp_path: Path) -> None:
     keep_run(folder, [*results, make_result("x", status="killed", rates=())])
     assert call("summary", folder, "-o", file)[0] == 0
     assert read_summary(file).jobs[0].perf == 102.0
-    from_folder, from_file = call("report", folder)[1].splitlines(), call("report", file)[1].splitlines()
-    logs = f"  All that the tasks printed: {folder / 'logs'}"
-    assert [line for line in from_folder[1:] if line != logs] == from_file[1:]
+    from_folder, from_file = (
+        unwrapped(call("report", "--full", of)[1]).replace(str(of), "IT") for of in (folder, file)
+    )
+    logs = " All that the tasks printed: IT/logs/TASK.aATTEMPT.out and .err"
+    assert from_folder.replace(logs, "") == from_file
     assert logs in from_folder
     (folder / "logs").rmdir()
-    assert logs not in call("report", folder)[1]
+    assert "All that the tasks printed" not in call("report", "--full", folder)[1]
     against = call("report", folder, "--compare", file)[1]
     assert f"No ratio to {file}: this run has no score; the baseline: x fails in 1 of 1 task." in unwrapped(against)
 
@@ -176,7 +180,7 @@ def test_an_output_that_cannot_write_a_sign_does_not_stop_it(tmp_path: Path) -> 
     command = [sys.executable, "-W", "error", "-m", "benchsuite", "report", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, env=environ, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"100.00" in done.stdout
+    assert b"100.0" in done.stdout
 
 
 def test_a_run_in_progress_has_exit_status_0_with_a_figure_and_1_without(call: Call, tmp_path: Path) -> None:

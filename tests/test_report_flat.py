@@ -166,7 +166,7 @@ def test_markdown_tables_are_whole(name: str, capsys: pytest.CaptureFixture[str]
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert "<b>" not in out.replace("\\<b", "")
-    assert "| 100.00 |" in out
+    assert "| 100.0 |" in out
 
 
 def test_each_goes_to_its_file_and_the_text_is_still_printed(

@@ -83,4 +83,4 @@ def test_one_result_in_words_needs_no_pandas_and_no_scipy(tmp_path: Path) -> Non
         "print({'pandas', 'scipy', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["['100.00 image/s (18 slices, 9.0 s)']", "set()"]
+    assert done.stdout.splitlines() == ["['100.0 image/s (18 slices, 9.0 s)']", "set()"]

@@ -171,7 +171,7 @@ def test_the_original_reports_are_reproduced(report: str, penalized: bool, origi
 
 
 def test_the_original_comparison_is_reproduced_but_for_failures_of_the_base(original: Path) -> None:
-    """Milarun ignores failures of the baseline; here they count on both sides, so that a run compared with itself is 1."""
+    """Milarun ignores failures of the baseline; here they count on both sides, so a run against itself is 1."""
     rows, scores = (kept("results")["report_compare"][part] for part in ("jobs", "scores"))
     summary, base = (without_penalty(summary_of(original / name)) for name in ("results", "base.json"))
     laid = weigh(weights_for(None, str(original / "weights.json")), summary)

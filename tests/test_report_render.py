@@ -77,7 +77,7 @@ def test_a_row_and_its_figures(tmp_path: Path) -> None:
     document = document_of(summary_for(tmp_path, *results), {"vae": 8})
     cells = row(section(document, "Jobs"), "vae")
     assert texts(cells) == {
-        "job": "vae", "n": "6", "fail": "0", "perf": "100.00", "unit": "image/s", "std%": "10.0", "perf_adj": "90.00",
+        "job": "vae", "n": "6", "fail": "0", "perf": "100.0", "unit": "image/s", "std%": "10.0", "perf_adj": "90.00",
         "95 %": "±0.0 %", "weight": "8", "slices": "108", "seconds": "54.0",
     }  # fmt: skip
     values = {name: cell.value for name, cell in cells.items() if name not in ("job", "unit")}
@@ -88,8 +88,8 @@ def test_a_row_and_its_figures(tmp_path: Path) -> None:
     assert {cell.tone for cell in cells.values()} == {""}
     assert beside(document, "Score") == "90.00 | with its penalties for variance and failures"
     speed = beside(document, "Speed")
-    assert speed == "100.00 | without penalties, ok tasks only; 95 %: 100.00 to 100.00 (±0.0 %) over 3 repeats"
-    assert beside(document, "Failure rate") == "0.0 % | PASS | 0 of 6 tasks failed; up to 1 % passes"
+    assert speed == "100.0 | without penalties, ok tasks only; 95 %: 100.0 to 100.0 (±0.0 %) over 3 repeats"
+    assert beside(document, "Failure rate") == "0.0 % | PASS | 0 of 6 tasks not ok; up to 1 % passes"
     assert (beside(document, "Incomplete"), beside(document, "Provisional")) == ("", "")
 
 
@@ -132,13 +132,15 @@ def test_a_failed_job(tmp_path: Path) -> None:
     (_, rate) = document.score.own
     assert rate.beside[0].spans == (Span("FAIL", "bad", strong=True),)
     trouble = row(section(document, "Not ok"), "oom")
-    assert texts(trouble) == {"status": "oom", "task": "x.J0.0 J0.1 J0.2", "why": "CUDA out of memory."}
+    assert texts(trouble) == {
+        "status": "oom", "task": "x.J0.0 J0.1 J0.2", "why": "OutOfMemoryError: CUDA out of memory.",
+    }  # fmt: skip
     assert trouble["status"].tone == "bad"
 
 
 def test_all_failed(tmp_path: Path) -> None:
     document = document_of(summary_for(tmp_path, make_result(status="timeout", rates=())))
-    assert document.intro[0].text == "FAIL, no score: vae fails in 1 of 1 task. 1 of 1 task not ok."
+    assert document.intro[0].text == "vae FAILS in 1 of 1 task on 1x Test; 1 of 1 task failed; no score."
     assert beside(document, "Score") == "n/a | INCOMPLETE | no score"
     assert beside(document, "Incomplete") == "vae fails in 1 of 1 task; 0 % of the weight has numbers"
     assert beside(document, "Failure rate").startswith("100.0 % | FAIL")
@@ -149,10 +151,10 @@ def test_all_failed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gpus", "score"),
     [
-        ((0,), "100.00 | throughputs of all tasks of a wave added up (1 GPU); without penalties 100.00"),
-        ((0, 1), "200.00 | throughputs of all tasks of a wave added up (2 GPUs); without penalties 200.00"),
+        ((0,), "100.0 | of the one GPU; without penalties 100.0"),
+        ((0, 1), "200.0 | all 2 GPUs together; without penalties 200.0"),
         ((None,), ""),
-        ((None, None), "200.00 | throughputs of all tasks of a wave added up (no GPU); without penalties 200.00"),
+        ((None, None), "200.0 | all tasks at once, no GPU; without penalties 200.0"),
     ],
 )
 def test_a_machine_score_only_where_there_is_something_to_add_up(
@@ -182,7 +184,7 @@ def test_what_stands_beside_the_score(tmp_path: Path) -> None:
         "Isolation": "CPU none, memory none (not fenced)",
         "Overlap": "all tasks that ran together trained during 100 % of each one's window",
         "Code": "benchsuite 0.1.0 at dddddddddddd, with uncommitted changes",
-        "Rests on": "36 slices, 18.0 s",
+        "Measured": "18 s in 36 slices",
         "Do not apply": "scaling.8 (the machine has fewer GPUs)",
     }.items():
         assert beside(document, label) == text
@@ -229,7 +231,7 @@ def test_reruns_are_shown_beside_the_original(tmp_path: Path) -> None:
     keep_results(folder, [make_result(rates=[150] * 30, task=rerun), make_result(task=stray)])
     reruns = section(loaded(folder), "Reruns (in no figure above)")
     cells = row(reruns, "vae.J0.0")
-    assert [cells[name].text for name in ("perf", "original", "ratio")] == ["150.00", "100.00", "1.50"]
+    assert [cells[name].text for name in ("perf", "original", "ratio")] == ["150.0", "100.0", "1.50"]
     assert cells["of"].text == f"{original.name}; precision: fp32 -> bf16"
     alone = row(reruns, "vae.J0.1")
     assert alone["of"].text == "elsewhere.json (not here, or not ok)"
@@ -254,10 +256,10 @@ def test_a_comparison(tmp_path: Path) -> None:
     document = document_of(summary, base=base)
     against = section(document, "Against base")
     assert texts(row(against, "vae")) == {
-        "job": "vae", "perf": "100.00", "base": "80.00", "ratio": "1.25", "95 %": "n/a", "verdict": "n/a",
+        "job": "vae", "perf": "100.0", "base": "80.00", "ratio": "1.25", "95 %": "n/a", "verdict": "n/a",
     }  # fmt: skip
     assert row(against, "vae")["ratio"].value == pytest.approx(1.25)
-    assert sentences(against)[0].startswith("Base: old; hostA: 2 x NVIDIA Test")
+    assert sentences(against)[0].startswith("Baseline: old; hostA: 2 x NVIDIA Test")
     assert sentences(against)[0].endswith("measured with care")
     assert "Only in this run: mine" in sentences(against)
     assert not any("Not the same workload" in line for line in sentences(against))
@@ -265,9 +267,10 @@ def test_a_comparison(tmp_path: Path) -> None:
     assert beside(document, "Per GPU") == f"1.25x | over 1 common job; no interval: {reason}"
     assert beside(document, "Whole machine") == "1.25x | 1 GPU against 1"
     assert beside(document, "Stand apart") == "mine (not in the baseline)"
-    assert beside(document, "Base's score") == "50.00, with its penalties"
+    assert beside(document, "Baseline's score") == "50.00, with its penalties"
     assert document.intro[1].text == (
-        f"Against base: per GPU 1.25x, whole machine 1.25x (1 GPU against 1). No verdict: {reason}."
+        f"Against base: per GPU 1.25x, whole machine 1.25x (1 GPU against 1). "
+        f"No verdict: {reason} (run both with --repeat 3)."
     )
 
 
@@ -293,7 +296,7 @@ def test_unlike_workloads_are_not_compared(tmp_path: Path) -> None:
     document = document_of(summary, base=msgspec.structs.replace(summary, jobs=(jobs[0], x_other, y_other)))
     against = section(document, "Against base")
     assert [cell.text for cell in row(against, "x").values()] == [
-        "x", "100.00", "10.00", "n/a", "n/a", "other workload",
+        "x", "100.0", "10.00", "n/a", "n/a", "other workload",
     ]  # fmt: skip
     assert "Not the same workload, not compared: x, y" in sentences(against)
     assert not any("need 3: x" in line for line in sentences(against)), "the workload is the reason, not the repeats"
@@ -334,20 +337,21 @@ def test_a_run_in_progress(tmp_path: Path) -> None:
     document = document_of(going_on(tmp_path / "run"))
     cells = texts(row(section(document, "Jobs"), "vae"))
     assert list(cells)[:5] == ["job", "n", "fail", "to run", "perf"]
-    assert list(cells.values())[:8] == ["vae", "6", "1", "3", "100.00", "image/s", "0.0", "66.67"]
+    assert list(cells.values())[:8] == ["vae", "6", "1", "3", "100.0", "image/s", "0.0", "66.67"]
     progress = "In progress: 3 of 6 tasks still to run. Running now: vae.J1.1 on GPU 1; vae.J2.0 on GPU 0."
     assert document.intro[0].text == (
-        "UNFINISHED, no score: in progress: 3 of 6 tasks still to run. 1 of 3 tasks not ok. "
-        "Not ok so far: vae on GPU 1 (1 of 1 task fails)."
+        "2x Test is UNFINISHED: 3 of 6 tasks still to run; 1 of 3 tasks failed so far (vae 1 of 6)."
     )
-    assert document.intro[2].text == progress
+    assert document.intro[1].text == "No score: in progress: 3 of 6 tasks still to run."
+    assert document.intro[2].text == "Not ok so far: vae on GPU 1 (1 of 1 task fails)."
+    assert document.intro[4].text == progress
     assert beside(document, "Score") == "n/a | INCOMPLETE | no score"
     assert "in progress: 3 of 6 tasks still to run" in beside(document, "Incomplete")
     assert beside(document, "Failure rate") == "33.3 % | UNFINISHED | so far (3 of 6 ended): 1 not ok"
     (troubles,) = (part for part in section(document, "Not ok").parts if isinstance(part, Table))
     assert [line[1].text for line in troubles.rows] == ["vae.J0.1 on GPU 1"]
     text = drawn(document, 120)
-    assert not any(never in text for never in ("interrupted", "PASS", "FAIL", "not run"))
+    assert not any(never in text for never in ("interrupted", "PASS", "FAIL", "never run"))
     base = section(document_of(going_on(tmp_path / "a"), base=going_on(tmp_path / "b")), "Against")
     assert "its run is still in progress" in sentences(base)[0]
 
@@ -369,8 +373,8 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
         RunDir(tmp_path / "run").note_attempt(Attempt(event="start", task=f"vae.J0.{gpu}", attempt=1, at=""))
     with held(tmp_path / "run"):
         document = loaded(tmp_path / "run")
-    assert document.intro[0].text == "UNFINISHED, no score: in progress: 12 of 12 tasks still to run."
-    assert document.intro[2].text.endswith("vae.J0.7 on GPU 7; and 2 more.")
+    assert document.intro[0].text == "12x Test is UNFINISHED: 12 of 12 tasks still to run; no failures so far."
+    assert document.intro[-1].text.endswith("vae.J0.7 on GPU 7; and 2 more.")
     assert beside(document, "Failure rate") == "n/a | UNFINISHED | so far (0 of 12 ended): 0 not ok"
     assert beside(document, "Score") == "n/a | INCOMPLETE | no score"
     assert [of.title for of in document.sections if of.title == "Not ok"] == []
@@ -385,14 +389,14 @@ def test_a_terminal_shows_all_in_order() -> None:
     columns: tuple[Column[str], ...] = (Column("name", str), Column("length", len, right=True))
     facts = (fact("a.json", "empty"), fact("bb.json", "cut"))
     shown = Document(
-        title="Results of x",
-        intro=(sentence("the machine"),),
+        title="a machine",
+        intro=(sentence("The headline."), sentence("the machine")),
         jobs=Section("Jobs", (table(columns, ("vae", "y"), "The legend."),)),
         sections=(Section("More", (sentence("First."), table(columns, ("z",), "Another."), facts)),),
         score=None,
     )
     assert [line.rstrip() for line in drawn(shown, 40).splitlines()] == [
-        "Results of x", "the machine", "",
+        "The headline.", "the machine", "",
         "name  length", "vae        3", "y          1", "The legend.", "",
         "More ───────────────────────────────────",
         "  First.", "", "  name  length", "  z          1", "  Another.", "  a.json   empty", "  bb.json  cut",
@@ -401,9 +405,9 @@ def test_a_terminal_shows_all_in_order() -> None:
 
 def test_the_scores_figures_stand_one_below_the_other(tmp_path: Path) -> None:
     text = text_of(summary_for(tmp_path, make_result()))
-    lines = [line for line in text.splitlines() if line.startswith(("  Score  ", "  Machine score", "  Failure rate"))]
-    assert [line.index(end) + len(end) for line, end in zip(lines, ("100.00", "100.00", "0.0 %"), strict=True)] == [
-        len("  Machine score  100.00")
+    lines = [line for line in text.splitlines() if line.startswith(("Score  ", "Machine score", "Failure rate"))]
+    assert [line.index(end) + len(end) for line, end in zip(lines, ("100.0", "100.0", "0.0 %"), strict=True)] == [
+        len("Machine score  100.0")
     ] * 3
 
 
@@ -456,7 +460,7 @@ def test_a_result_cannot_forge_a_line_or_steer_the_terminal(tmp_path: Path) -> N
     assert not any(line.strip().startswith("Score  999") for line in text.splitlines())
     failure = words_of(msgspec.structs.replace(failed, error=error)).words
     assert (failure, words_of(result).words.count("\n")) == ("[2Jvae", 0)
-    assert words_of(msgspec.structs.replace(result, measurement=streams)).words.startswith("100.00 [2Jvae/s (18 slices")
+    assert words_of(msgspec.structs.replace(result, measurement=streams)).words.startswith("100.0 [2Jvae/s (18 slices")
 
 
 def long_names(*names: str) -> list[Result]:
@@ -469,20 +473,21 @@ def test_columns_go_whole_and_names_never(tmp_path: Path) -> None:
     heads = {}
     for width in (40, 60, 80, 120):
         text = text_of(summary, base=summary, width=width)
-        top, _, below = text.partition("\n\n")[2].partition("Against")
+        top, _, below = text.partition("\njob ")[2].partition("Against")
+        top = f"job {top}"
         assert max(len(line) for line in text.splitlines()) <= width
         heads[width] = line_of(top, "job ")
         for name in jobs:
             assert line_of(top, f"{name} ")[:3] == [name, "3", "0"]
-            assert "999,998.00" in line_of(top, f"{name} ")
+            assert "1,000,000" in line_of(top, f"{name} ")
             assert "1.00" in line_of(below, f"{name} ")
         assert line_of(top, "x_with_a_long_name ")[1:3] == ["1", "1"]
         if width > 40:
             assert line_of(text, "oom ")[1] == "x_with_a_long_name.J0.0"
     assert heads[40] == ["job", "n", "fail", "perf"]
     assert heads[60] == ["job", "n", "fail", "perf", "unit", "std%", "perf_adj"]
-    assert heads[80] == ["job", "n", "fail", "perf", "unit", "std%", "perf_adj", "95", "%", "weight"]
-    assert heads[120] == [*heads[80], "slices", "seconds"]
+    assert heads[80] == ["job", "n", "fail", "perf", "unit", "std%", "perf_adj", "95", "%", "weight", "seconds"]
+    assert heads[120] == [*heads[80][:-1], "slices", "seconds"]
     assert "Not shown for want of width" not in text
     assert "Not shown for want of width: unit, std%" in text_of(summary, width=40).replace("\n", " ")
 
@@ -494,7 +499,7 @@ def test_no_line_is_too_wide_and_no_name_is_cut(tmp_path: Path, width: int) -> N
     text = text_of(summary, base=summary, width=width)
     assert max(len(line) for line in text.splitlines()) <= width
     for name in jobs:
-        assert line_of(text.partition("\n\n")[2].partition("Against")[0], name)[:4] == [name, "3", "0", "999,998.00"]
+        assert line_of(text.partition("\njob ")[2].partition("Against")[0], name)[:4] == [name, "3", "0", "1,000,000"]
 
 
 # --- as Markdown ------------------------------------------------------------------------------------------------------
@@ -521,8 +526,9 @@ def test_markdown_is_whole_and_escaped() -> None:
         (0.0, "0.00"),
         (0.01234, "0.0123"),
         (14.706, "14.71"),
-        (1054.784, "1,054.78"),
-        (12_345_678.9, "12,345,679"),
+        (99.996, "100.0"),
+        (314_048.69, "314,000"),
+        (12_345_678.9, "12,350,000"),
         (1e300, "1e+300"),
     ],
 )

@@ -144,7 +144,7 @@ def test_a_job_that_a_session_lacks_is_named(tmp_path: Path, call: Call) -> None
         "wlm": "ok in 2 of 3 sessions, its interval is over repeats",
     }
     assert [job.n for job in summary.jobs] == [9, 6, 9]
-    _, out, _ = call("report", *runs)
+    _, out, _ = call("report", "--full", *runs)
     flat = " ".join(out.split())
     assert "Not in every session loader: in 2 of 3 sessions, its interval is over repeats; wlm: ok in 2 of 3" in flat
     assert "over sessions (needs 3); over repeats where a job is ok in fewer than 3." in flat
@@ -156,7 +156,7 @@ def test_the_report_says_what_an_interval_includes(tmp_path: Path, call: Call) -
     runs = three(tmp_path)
 
     def said(*arguments: str | Path) -> str:
-        _, out, _ = call("report", *arguments)
+        _, out, _ = call("report", "--full", *arguments)
         return " ".join(out.split())
 
     one, two, all_three = said(runs[0]), said(*runs[:2]), said(*runs)
@@ -178,7 +178,7 @@ def test_hosts_and_differences_between_sessions_are_said(tmp_path: Path, call: C
         ("b", ("hostB",), ("driver 580.0 -> 590.0",)),
     ]
     assert (summary.gpus_used, summary.gpus_present, summary.created) == (1, 1, "2026-01-01T16:00:00+00:00")
-    _, out, _ = call("report", here, there)
+    _, out, _ = call("report", "--full", here, there)
     flat = " ".join(out.split())
     assert "on 2 hosts (hostA, hostB), taken as repeats" in flat
     assert "Session 2 differs driver 580.0 -> 590.0" in flat
@@ -244,14 +244,14 @@ def test_the_same_run_is_named_once(tmp_path: Path, call: Call) -> None:
     kept = tmp_path / "kept.json"
     write_summary(kept, summary_of_runs([a, b]))
     for other in (a, copy, kept):
-        status, _, err = call("report", b if other == a else a, a, other)
+        status, _, err = call("report", "--full", b if other == a else a, a, other)
         assert (status, err.count("\n")) == (2, 1)
         assert "are the same run; name each run once" in err
 
 
 def test_a_published_baseline_is_no_session(tmp_path: Path, call: Call) -> None:
     run = three(tmp_path)[0]
-    status, _, err = call("report", run, "--compare", f"{run},v100")
+    status, _, err = call("report", "--full", run, "--compare", f"{run},v100")
     assert status == 2
     assert "v100: it keeps no single tasks and repeats, so that it cannot be one of several sessions" in err
 
@@ -260,10 +260,10 @@ def test_several_runs_of_a_baseline(tmp_path: Path, call: Call) -> None:
     a, b, c = three(tmp_path)
     here = keep_session(tmp_path / "here", measured([120, 121, 122]), 20)
     assert find_base(f"{a},{b},{c}") == summary_of_runs([a, b, c])
-    _, out, _ = call("report", here, "--compare", f"{a},{b},{c}", "--compare", str(b))
+    _, out, _ = call("report", "--full", here, "--compare", f"{a},{b},{c}", "--compare", str(b))
     flat = " ".join(out.split())
     assert "a, b, c; 3 sessions; hostA" in flat
-    assert flat.count("Base:") == 2
+    assert flat.count("Baseline:") == 2
 
 
 def test_commas_separate_runs_unless_a_name_has_them(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_commas_separate_runs_unless_a_name_has_them(tmp_path: Path) -> None:
 
 def test_files_of_a_report_of_sessions(tmp_path: Path, call: Call) -> None:
     runs, page = three(tmp_path), tmp_path / "page.html"
-    status, out, _ = call("report", *runs, "--json", "-", "--html", page)
+    status, out, _ = call("report", "--full", *runs, "--json", "-", "--html", page)
     assert status == 0
     written = json.loads(out)
     assert written["title"] == ", ".join(map(str, runs))

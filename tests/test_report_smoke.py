@@ -81,7 +81,7 @@ def test_no_form_of_the_report_shows_a_score(tmp_path: Path, call: Call) -> None
     assert code == 0
     for text in (out, page.read_text(), markdown.read_text()):
         assert "Works on this machine" in text
-        assert "Check of function" in text
+        assert text is out or "Check of function" in text
         assert not [word for word in ("Machine score", "PROVISIONAL", "Price", "Weights") if word in text]
     scored = json.loads(data.read_text())["score"]
     assert {scored[name] for name in ("value", "machine", "interval", "speed")} == {None}

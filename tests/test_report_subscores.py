@@ -298,7 +298,7 @@ def test_the_score_per_watt_divides_the_machine_score_and_leaves_cpu_jobs_out_of
     assert (found.machine, found.watts) == (pytest.approx(200), pytest.approx(100))
     assert (found.value, found.left_out) == (pytest.approx(2), ("c",))
     assert [words.text for words in power_figure(found).beside] == [
-        "200.00 / 100 W of the GPUs in use, without the rest of the machine (more is better)",
+        "200.0 / 100 W of the GPUs in use, without the rest of the machine (more is better)",
         "without c, on the CPU",
     ]
 
@@ -343,7 +343,7 @@ def test_the_section_shows_each_kind_that_splits_the_jobs_with_the_ratio_and_wha
     of = subscores_section(found, influences(jobs, weights), {"h200": group_ratios(found, jobs, base, weights)})
     assert of
     host = texts(row(of, "limited by the host"))
-    assert (host["weight %"], host["sub-score"], host["ratio per GPU"], host["n"]) == ("50.0", "7,844.58", "0.79", "9")
+    assert (host["weight %"], host["sub-score"], host["ratio per GPU"], host["n"]) == ("50.0", "7,845", "0.79", "9")
     assert "95 % of ratio" not in host  # the baseline has two repeats
     assert row(of, "communication")["ratio per GPU"].text == "n/a"
     assert "vae: a kernel runs for 17 % of the time" in row(of, "limited by the host")["jobs"].note

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from conftest import Call, keep_results, keep_run, make_gpu, make_result, make_task
 from made_telemetry import make_device, make_telemetry, stolen_from
-from outputs import line_of, summary_for, text_of
+from outputs import line_of, summary_for, text_of, unwrapped
 
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.measurement import Measurement, PeakMemory
@@ -107,7 +107,7 @@ def test_what_a_hypervisor_withheld(tmp_path: Path) -> None:
     summary = summary_for(tmp_path / "a", stolen(0.03), stolen(0.09, 1))
     assert summary.jobs[0].use
     assert summary.jobs[0].use.cpu_stolen == pytest.approx(0.06)
-    assert "Stolen CPU     a hypervisor withheld processor time that jobs wanted: vae 6.0 %" in text_of(summary)
+    assert "Stolen CPU a hypervisor withheld processor time that jobs wanted: vae 6.0 %" in unwrapped(text_of(summary))
     for number, share in enumerate((0.004, 0.0, None)):
         assert "Stolen CPU" not in text_of(summary_for(tmp_path / f"b{number}", stolen(share)))
 
@@ -222,15 +222,15 @@ def test_parts_that_are_unknown(
 
 def test_the_price_of_a_score(call: Call, tmp_path: Path) -> None:
     keep_run(tmp_path / "run", [make_result(rates=[50] * 30, gpu=gpu) for gpu in range(2)])
-    code, out, err = call("report", tmp_path / "run", "--price", "30000")
+    code, out, err = call("report", "--full", tmp_path / "run", "--price", "30000")
     assert (code, err) == (0, "")
-    assert line_of(out, "Price / machine score")[4:8] == ["300.00", "30,000.00", "/", "100.00"]
-    assert "Price" not in call("report", tmp_path / "run")[1]
+    assert line_of(out, "Price / machine score")[4:8] == ["300.0", "30,000", "/", "100.0"]
+    assert "Price" not in call("report", "--full", tmp_path / "run")[1]
 
 
 def test_no_score_has_no_price(call: Call, tmp_path: Path) -> None:
     keep_results(tmp_path, [make_result(rates=(), status="oom")])
-    out = call("report", tmp_path, "--price", "1")[1]
+    out = call("report", "--full", tmp_path, "--price", "1")[1]
     why = "n/a none: no machine score over all jobs"
     assert " ".join(line_of(out, "Price / machine score")[4:]) == why
 
@@ -238,7 +238,7 @@ def test_no_score_has_no_price(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize("price", ["0", "-1", "nan", "inf"])
 def test_a_price_that_is_none_is_refused(call: Call, tmp_path: Path, price: str) -> None:
     keep_results(tmp_path, [make_result()])
-    code, out, err = call("report", tmp_path, f"--price={price}")
+    code, out, err = call("report", "--full", tmp_path, f"--price={price}")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "--price: must be a number above 0" in err
 
@@ -267,7 +267,7 @@ def test_an_older_summary_is_still_read(call: Call, tmp_path: Path) -> None:
             ):
                 del task[name]
     (tmp_path / "old.json").write_bytes(msgspec.json.encode(content))
-    assert "Use of the GPUs" in call("report", tmp_path / "s.json", "--compare-gpus")[1]
-    code, out, _ = call("report", tmp_path / "old.json", "--compare-gpus")
+    assert "Use of the GPUs" in call("report", "--full", tmp_path / "s.json", "--compare-gpus")[1]
+    code, out, _ = call("report", "--full", tmp_path / "old.json", "--compare-gpus")
     assert code == 0
     assert "does not name its tasks' GPUs" in out

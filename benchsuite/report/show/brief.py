@@ -8,47 +8,63 @@ from dataclasses import replace
 from benchsuite.report.show.document import Document, Fact, Part, ScoreBlock, Section, Sentence, sentence
 from benchsuite.report.show.format import few
 from benchsuite.report.show.report import Report, document
+from benchsuite.report.show.sections.gpus import gpus_section
+from benchsuite.report.show.sections.headline import short_names
 from benchsuite.report.show.sections.score import score_block
-from benchsuite.report.show.sections.tasks import failure_facts
+from benchsuite.report.show.sections.tasks import bad_files_section, failure_facts
 from benchsuite.report.show.sections.worst import worst_table
 from benchsuite.report.stats.smoke import NO_SCORE, smoke_check
 
 # The lines that a terminal shows without `--full`.
 LINES = 40
-# The numbers of failures, and of sections that the last line names.
-_FAILURES, _SECTIONS = 3, 8
+# The numbers of failures, of files that cannot be used, and of sections that the last line names.
+_FAILURES, _FILES, _SECTIONS = 3, 4, 8
+# What a section holds, where its title says too little.
+_NAMES = {"Not ok": "each task that is not ok", "Unsteady": "each flagged task"}
 # Facts of the score block that need more room than they are worth in few lines.
 _LEFT_OUT = frozenset({"Penalty"})
 
 
 def brief(report: Report, rows: int) -> Document:
-    """The report with at most `rows` jobs, the worst first, and a last line that says what `--full` adds."""
+    """The report with at most `rows` jobs, the worst first, and a last line that says what `--full` adds.
+
+    A comparison of GPUs, which the user asks for, is the only section.
+    """
     full = document(report)
     if not report.summary.jobs:
         return full
     table, others = worst_table(report.summary, report.comparisons, rows)
     failures = failure_facts(report.summary, report.logs, _FAILURES)
-    parts: list[Part] = [table]
-    if failures:
-        parts = [failures, sentence(""), table]
+    bad = bad_files_section(report.summary)
+    parts: list[Part] = [*([failures] if failures else []), *(_first(bad) if bad else [])]
+    parts += [sentence(""), table] if parts else [table]
     parts += [sentence(words, "quiet") for words in (others, _legend(report)) if words]
     return replace(
         full,
         intro=(*full.intro, *([sentence(f"No score: {NO_SCORE}.", "quiet")] if smoke_check(report.summary) else [])),
         jobs=Section("Jobs", tuple(parts)),
         score=_block(report),
-        sections=(),
+        sections=tuple(section for section in (gpus_section(report.gpus),) if section),
         outro=(_not_shown(report, full, rows),),
     )
 
 
+def _first(bad: Section) -> Iterator[Part]:
+    """The first files that cannot be used, under their number."""
+    yield sentence(f"{bad.title}:", "warn")
+    for part in bad.parts:
+        if isinstance(part, tuple):
+            yield part[:_FILES]
+
+
 def _block(report: Report) -> ScoreBlock | None:
-    """The figures of the run; the ratios to baselines stand in the first lines."""
+    """The run's own numbers with all warnings; the ratios to baselines stand in the first lines."""
     block = score_block(report.summary, report.score, (), report.price, report.power)
     if smoke_check(report.summary):
         return None
     more = (entry for entry in block.more if not (isinstance(entry, Fact) and entry.label in _LEFT_OUT))
-    return replace(block, more=tuple(more), facts=())
+    warned = (of for of in block.facts if any(span.tone == "warn" for span in of.sentence.spans))
+    return replace(block, more=(*more, *warned), facts=())
 
 
 def _legend(report: Report) -> str:
@@ -68,7 +84,15 @@ def _explained(report: Report) -> Iterator[str]:
 def _not_shown(report: Report, full: Document, rows: int) -> Sentence:
     hidden = len(report.summary.jobs) - rows
     jobs = [f"{hidden} of {len(report.summary.jobs)} jobs"] if hidden > 0 else []
-    names = [section.title.partition(" (")[0] for section in full.sections]
-    named = [name if name.startswith("Against") else name[:1].lower() + name[1:] for name in names]
-    parts = few([*jobs, *named, "what the score rests on"], _SECTIONS)
+    names = short_names(report.comparisons)
+    compared = [f"differences and intervals against {' and '.join(names)}"] if names else []
+    titles = (section.title.partition(" (")[0] for section in full.sections if section.title not in _shown(report))
+    own = [_NAMES.get(name, name[:1].lower() + name[1:]) for name in titles if not name.startswith("Against ")]
+    parts = few([*jobs, *compared, *own, "what the score rests on"], _SECTIONS)
     return sentence(f"Not shown: {', '.join(parts)}. Run with --full.", "quiet")
+
+
+def _shown(report: Report) -> set[str]:
+    """The titles of the sections that the short form shows, too."""
+    sections = (gpus_section(report.gpus), bad_files_section(report.summary))
+    return {section.title for section in sections if section}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.cells import cell_len
@@ -34,16 +35,15 @@ def render(document: Document, console: Console) -> None:
 
 
 def render_brief(report: Report, console: Console) -> None:
-    """Print a report in at most `LINES` lines: of the jobs as many as fit, the worst first."""
+    """Print a report in at most `LINES` lines, without its sections: of the jobs as many as fit, the worst first."""
     rows = len(report.summary.jobs)
     while True:
-        shown = list(_whole(brief(report, rows), console.width))
-        over = sum(len(console.render_lines(drawn, pad=False)) for drawn in shown) - LINES
+        shown = brief(report, rows)
+        counted = _whole(replace(shown, sections=()), console.width)
+        over = sum(len(console.render_lines(drawn, pad=False)) for drawn in counted) - LINES
         if over <= 0 or rows <= _FEWEST:
-            break
+            return render(shown, console)
         rows = max(_FEWEST, rows - over)
-    for drawn in shown:
-        console.print(drawn)
 
 
 def _whole(document: Document, width: int) -> Iterator[RenderableType]:

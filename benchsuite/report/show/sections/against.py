@@ -112,7 +112,7 @@ def apart_words(found: Overall) -> str:
 def _failed(comparison: Comparison) -> str:
     score = comparison.base_score
     never = "; ".join(few(never_words(score.never, comparison.base), _NAMED))
-    return f"{score.fail:,} of its {count(score.n, 'task')} failed{f'; never ok: {never}' if never else ''}"
+    return f"{score.fail:,} of its {count(score.n, 'task')} not ok{f'; never ok: {never}' if never else ''}"
 
 
 def _figure(label: str, found: Ratio, about: str) -> Figure:

@@ -29,7 +29,7 @@ _COLUMNS: tuple[Column[JobRatio], ...] = (
     Column("failed / base", lambda job: _failed(job), right=True, rank=2, optional=True),
 )
 _LEGEND = (
-    "ratio: of the speeds per task, geometric means over the repeats' ok tasks; above 1 means faster than the baseline. "
+    "ratio: of the speeds per task, geometric means over the repeats' ok tasks; above 1: faster than the baseline. "
     "95 %: the job's own interval (Welch)."
 )
 

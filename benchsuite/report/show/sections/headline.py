@@ -32,9 +32,13 @@ def headline(summary: Summary, score: Score, comparisons: Sequence[Comparison]) 
     if check := smoke_lead(summary):
         return check[0]
     spans = list(_verdict(summary, score, comparisons))
-    rest = [
-        clause for clause in (_failures(summary, score), _base_fails(comparisons), _varies(summary, score)) if clause
-    ]
+    clauses = (
+        _failures(summary, score, "".join(span.text for span in spans)),
+        "no score" if score.reason and score.verdict == "FAIL" else "",
+        _base_fails(comparisons),
+        _varies(summary, score),
+    )
+    rest = [clause for clause in clauses if clause]
     return Sentence((*spans, Span("".join(f"; {clause}" for clause in rest) + ".")))
 
 
@@ -76,7 +80,8 @@ def _verdict(summary: Summary, score: Score, comparisons: Sequence[Comparison]) 
         if comparisons:
             yield Span(f"; no ratio to {' or '.join(few(short_names(comparisons), _BASELINES))}")
         return
-    yield Span(f"; {compared or ('no score' if score.reason else _scored(score))}")
+    if compared or score.value is not None:
+        yield Span(f"; {compared or _scored(score)}")
 
 
 def _worst(summary: Summary, score: Score) -> str:
@@ -164,8 +169,12 @@ def _tone(comparisons: Sequence[Comparison]) -> Tone:
     return "good" if word == "FASTER" else "bad" if word == "SLOWER" else "warn" if word == "AMBIGUOUS" else ""
 
 
-def _failures(summary: Summary, score: Score) -> str:
-    """ "3 of 54 tasks failed (convnet 2 of 6, vae 1 of 6)", or "no failures"."""
+def _failures(summary: Summary, score: Score, said: str) -> str:
+    """ "3 of 54 tasks failed (convnet 2 of 6, vae 1 of 6)", or "no failures".
+
+    Args:
+        said: the sentence so far, in which the jobs that fail throughout stand with their tasks.
+    """
     jobs = sorted((job for job in summary.jobs if failed(job)), key=lambda job: -failed(job) / job.n)
     never_run = sum(job.not_run for job in summary.jobs)
     some = [f"{never_run:,} of {count(score.n, 'task')} never run"] if never_run else []
@@ -173,8 +182,10 @@ def _failures(summary: Summary, score: Score) -> str:
     if not jobs:
         return ", ".join([f"no failures{so_far}", *some])
     total = sum(map(failed, jobs))
-    named = f" ({', '.join(few((_share(job) for job in jobs), _FAILED))})"
-    return ", ".join([f"{total:,} of {count(score.ended, 'task')} failed{so_far}{named}", *some])
+    named = [_share(job) for job in jobs if f"{one_line(job.name)} FAILS in" not in said]
+    also = "also " if len(named) < len(jobs) else ""
+    beside = f" ({also}{', '.join(few(named, _FAILED))})" if named else ""
+    return ", ".join([f"{total:,} of {count(score.ended, 'task')} failed{so_far}{beside}", *some])
 
 
 def _share(job: JobSummary) -> str:
@@ -182,10 +193,13 @@ def _share(job: JobSummary) -> str:
 
 
 def _base_fails(comparisons: Sequence[Comparison]) -> str:
-    """The baselines that FAIL themselves."""
-    names = zip(short_names(comparisons), comparisons, strict=True)
-    fails = [name for name, one in names if one.base_score.verdict == "FAIL"]
-    return f"the baseline {' and '.join(few(fails, _BASELINES))} FAILS" if fails else ""
+    """The baselines that FAIL, are incomplete, or are still measured."""
+    found = []
+    for name, one in zip(short_names(comparisons), comparisons, strict=True):
+        fails = one.base_score.verdict == "FAIL" and any(map(failed, one.base.jobs))
+        if fails or one.base_score.blocking:
+            found.append(f"baseline {name} {'FAILS' if fails else 'is incomplete'}")
+    return ", ".join(few(found, _BASELINES))
 
 
 def _varies(summary: Summary, score: Score) -> str:

@@ -37,7 +37,7 @@ def lead(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> I
 def _own(summary: Summary, score: Score, first: str) -> Iterator[Sentence]:
     """Why there is no score, what a part leaves out, and where a job never succeeds, unless the headline says so."""
     reasons = score.blocking or ((score.reason,) if score.reason else ())
-    if score.reason and not (len(reasons) == 1 and reasons[0] in first):
+    if score.reason and not all(reason.lower() in first.lower() for reason in reasons):
         yield sentence(f"No score: {'; '.join(few(reasons, _NAMED))}.", "warn", strong=True)
     if score.partial:
         only = f"{score.scored} of {count(score.weighed, 'job')} only"
@@ -59,7 +59,7 @@ def _against(comparison: Comparison) -> Sentence:
         spans += _verdicts(found)
         if comparison.base_score.verdict == "FAIL":
             base = comparison.base_score
-            spans.append(Span(f" The baseline FAILs: {base.fail:,} of its {count(base.n, 'task')} failed.", "bad"))
+            spans.append(Span(f" The baseline FAILs: {base.fail:,} of its {count(base.n, 'task')} not ok.", "bad"))
     fails = [one_line(job.name) for job in comparison.jobs if job.verdict.word == "FAILS"]
     if fails:
         spans.append(Span(f" FAILS here and not in the baseline: {', '.join(few(fails, _NAMED))}.", "bad", strong=True))

@@ -96,11 +96,11 @@ def _no_interval(summary: Summary, score: Score) -> str:
 
 def _failures(score: Score) -> str:
     if score.in_progress:
-        return f"so far ({score.ended:,} of {score.n:,} ended): {score.fail:,} failed"
+        return f"so far ({score.ended:,} of {score.n:,} ended): {score.fail:,} not ok"
     # Below the limit, a place where a job never succeeds is why the run does not pass.
     below = score.failure_rate is not None and score.failure_rate <= FAILURE_LIMIT
     unless = ", if every job succeeds on every GPU" if score.never and below else ""
-    return f"{score.fail:,} of {count(score.n, 'task')} failed; up to {percent(FAILURE_LIMIT, 0)} passes{unless}"
+    return f"{score.fail:,} of {count(score.n, 'task')} not ok; up to {percent(FAILURE_LIMIT, 0)} passes{unless}"
 
 
 def _reservations(summary: Summary, score: Score) -> Iterator[Fact]:
