@@ -27,7 +27,7 @@ def lead(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> I
     first = headline(summary, score, comparisons)
     yield first
     if summary.jobs:
-        yield from (one for comparison in comparisons for one in setting_sentences(comparison))
+        yield from (one for comparison in comparisons for one in setting_sentences(comparison, first.text))
     if not summary.jobs or smoke_check(summary):
         return
     yield from _own(summary, score, first.text)

@@ -37,8 +37,12 @@ def setting_clause(comparison: Comparison) -> str:
     return f"{_ratio_words(shown[0])} over {_over(shown[0])}, on the same machine, {_unit(comparison)}{more}"
 
 
-def setting_sentences(comparison: Comparison) -> Iterator[Sentence]:
-    """One sentence for each of the first differences, and where it comes from."""
+def setting_sentences(comparison: Comparison, first: str) -> Iterator[Sentence]:
+    """A sentence for each of the first differences.
+
+    Args:
+        first: the headline. A ratio that it holds is not repeated.
+    """
     for of in comparison.settings[:_NAMED]:
         if of.ratio is None:
             yield sentence(f"No ratio of {_short(of.difference.words)}: {of.reason}.", "warn")
@@ -46,6 +50,8 @@ def setting_sentences(comparison: Comparison) -> Iterator[Sentence]:
         about = f" over {_over(of)}, on the same machine as {one_line(comparison.name)}, {_unit(comparison)}."
         verdict = of.ratio.verdict
         spans = [Span(_ratio_words(of), _TONES.get(verdict.word or "", "")), Span(about)]
+        if _ratio_words(of) in first:
+            spans = [Span("This is a ratio of settings, not of machines.")]
         if verdict.word is None and verdict.reason:
             spans.append(Span(f" No verdict: {verdict.reason}.", "warn"))
         if verdict.word == "AMBIGUOUS":
