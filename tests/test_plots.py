@@ -54,7 +54,7 @@ def test_efficiency_is_the_rate_of_a_gpu_against_that_of_one_alone(tmp_path: Pat
     assert (two.low, two.high) == (pytest.approx(0.9), pytest.approx(0.9)), "the repeats agree on the ratio exactly"
     assert four is not None
     assert four.low < 0.75 < four.high
-    report = in_process("report", str(run), cwd=tmp_path).stdout
+    report = in_process("report", "--full", str(run), cwd=tmp_path).stdout
     assert "Scaling" in report
     assert "90.0 to 90.0" in report
 

@@ -214,8 +214,8 @@ def test_a_burst_is_reported_beside_its_jobs_name() -> None:
     assert names == ["a, image/s (2 slices above, up to 50,000)", "b, image/s"]
     (group,) = charts.timelines(rows[1:]).groups
     assert [figure.note for figure in group.figures] == [
-        "100.00 image/s (1 slice above, up to 5,000.00)",
-        "100.00 image/s",
+        "100.0 image/s (1 slice above, up to 5,000)",
+        "100.0 image/s",
     ]
 
 

@@ -31,7 +31,10 @@ def lead(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> I
     if not summary.jobs or smoke_check(summary):
         return
     yield from _own(summary, score, first.text)
-    yield from (_against(comparison) for comparison in comparisons if not only_settings([comparison]))
+    for comparison in comparisons:
+        rough = bool(summary.code) and not comparison.base.code
+        if not only_settings([comparison]):
+            yield _against(comparison, rough)
 
 
 def _own(summary: Summary, score: Score, first: str) -> Iterator[Sentence]:
@@ -49,7 +52,12 @@ def _own(summary: Summary, score: Score, first: str) -> Iterator[Sentence]:
         yield sentence(f"{never_label(score)}: {places}.", "bad", strong=True)
 
 
-def _against(comparison: Comparison) -> Sentence:
+def _against(comparison: Comparison, rough: bool) -> Sentence:
+    """The ratios to a baseline, the verdicts, and what keeps them from being more.
+
+    Args:
+        rough: the baseline does not record the program that measured it, as this run does.
+    """
     found, name = comparison.overall, one_line(comparison.name)
     if found.per_gpu is None:
         spans = [Span(f"No ratio to {name}: {withheld_words(found, brief=True)}.", "warn", strong=True)]
@@ -60,6 +68,8 @@ def _against(comparison: Comparison) -> Sentence:
         if comparison.base_score.verdict == "FAIL":
             base = comparison.base_score
             spans.append(Span(f" The baseline FAILs: {base.fail:,} of its {count(base.n, 'task')} not ok.", "bad"))
+    if rough and found.per_gpu:
+        spans.append(Span(" The ratio is rough: the baseline records no version of benchsuite.", "warn"))
     fails = [one_line(job.name) for job in comparison.jobs if job.verdict.word == "FAILS"]
     if fails:
         spans.append(Span(f" FAILS here and not in the baseline: {', '.join(few(fails, _NAMED))}.", "bad", strong=True))
