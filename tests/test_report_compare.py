@@ -433,7 +433,11 @@ def test_another_workload_leaves_no_ratio_and_names_the_job() -> None:
     here = run(job("a", 100, workload="1"), job("b", 400, workload="2"))
     base = run(job("a", 50, workload="1"), job("b", 1, workload="3"))
     found = against(here, base)
-    assert (per_gpu(found), found.different, found.overall.withheld) == (None, ("b",), ("another workload: b",))
+    assert (per_gpu(found), found.different, found.overall.withheld) == (
+        None,
+        ("b",),
+        ("another workload: b (--compare-unlike compares it)",),
+    )
     assert (found.jobs[1].perf, found.jobs[1].base_perf) == (400, 1)
     assert (found.jobs[1].ratio, found.jobs[1].ratio_adj) == (None, None)
     part = against(here, base, partial=True)

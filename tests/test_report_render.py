@@ -298,13 +298,20 @@ def test_unlike_workloads_are_not_compared(tmp_path: Path) -> None:
     assert [cell.text for cell in row(against, "x").values()] == [
         "x", "100.0", "10.00", "n/a", "n/a", "other workload",
     ]  # fmt: skip
-    assert "Not the same workload, not compared: x, y" in sentences(against)
+    assert (
+        "Not the same workload, not compared; --compare-unlike compares them: x (the differing setting is not kept), "
+        "y (the differing setting is not kept)" in sentences(against)
+    )
     assert not any("need 3: x" in line for line in sentences(against)), "the workload is the reason, not the repeats"
-    assert document.intro[1].text == "No ratio to base: another workload: x, y."
-    assert beside(document, "No ratio") == "another workload: x, y; --partial compares the other jobs"
+    assert document.intro[1].text == "No ratio to base: another workload: x, y (--compare-unlike compares them)."
+    assert beside(document, "No ratio") == (
+        "another workload: x, y (--compare-unlike compares them); --partial compares the other jobs"
+    )
     assert beside(document, "Per GPU") == ""
     nothing = document_of(summary, base=msgspec.structs.replace(summary, jobs=(x_other, y_other)))
-    assert beside(nothing, "No ratio") == "another workload: x, y; no weighed job can be compared"
+    assert beside(nothing, "No ratio") == (
+        "another workload: x, y (--compare-unlike compares them); no weighed job can be compared"
+    )
     assert beside(nothing, "Per GPU") == ""
 
 

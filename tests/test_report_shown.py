@@ -230,15 +230,19 @@ def test_a_verdict_on_windows_that_are_not_steady_is_marked(tmp_path: Path) -> N
 # --- the reasons are true ---------------------------------------------------------------------------------------------
 
 
-def test_another_batch_size_is_the_reason_and_not_the_repeats(tmp_path: Path) -> None:
+def test_another_batch_size_on_the_same_machine_is_named_and_apart_from_the_machines_ratio(tmp_path: Path) -> None:
     def of(batch: int) -> list[Result]:
         job = Job(name="vae", model="vae", params={"batch_size": batch})
         return [make_result(task=replace(make_task("vae"), job=job)), *suite(jobs=["atari"], gpus=1, repeats=1)]
 
     shown = document_of(summary_for(tmp_path / "a", *of(64)), base=summary_for(tmp_path / "b", *of(128)))
     cells = texts(row(section(shown, "Against base"), "vae"))
-    assert (cells["ratio"], cells["verdict"]) == ("n/a", "other workload: params.batch_size 128 -> 64")
-    assert shown.intro[1].text == "No ratio to base: another workload: vae."
+    assert (cells["ratio"], cells["verdict"]) == ("1.00", "n/a: batch size 64 against batch size 128")
+    assert shown.intro[1].text.startswith(
+        "batch size 64 is 1.00x (no verdict) batch size 128 over 1 job (vae), on the same machine as base, per GPU."
+    )
+    assert shown.intro[2].text.startswith("Against base: per GPU 1.00x")
+    assert beside(shown, "Stand apart") == "vae (batch size 64 against batch size 128)"
     assert not any(re.search(r"need 3.*vae", line) for line in sentences(section(shown, "Against base")))
 
 

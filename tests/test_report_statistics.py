@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from scipy.special import stdtrit
 
 from benchsuite.measurement import Slice, Stream, read_clock
 from benchsuite.report.measure.window import stream_window, window_slices
@@ -29,6 +30,7 @@ from benchsuite.report.stats.planning import power
 from benchsuite.report.stats.samples import LogMean, repeat_rates, weighted_mean
 from benchsuite.report.stats.verdict import judge
 from benchsuite.report.stats.weights import Weights, weigh
+from benchsuite.report.stats.welch import own_df
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "scripts/bench"
@@ -68,6 +70,19 @@ def test_a_rate_beyond_its_limit_is_missed() -> None:
     assert missed({"alarm jobs": few, "alarm score": many}) == ["alarm score"]
     low, high = (error_rates.Estimate(mean, 0.002, 2000, 0.0) for mean in (0.92, 0.98))
     assert missed({"cover job": low, "cover score": high}) == ["cover job", "cover score"]
+
+
+@pytest.mark.parametrize("n", [(3, 3), (3, 4), (3, 10), (3, 30), (10, 3)])
+@pytest.mark.parametrize("noise", [0.3, 1.0, 2.0, 10.0])
+def test_the_interval_of_a_ratio_covers_it_with_unlike_noise_and_repeats(n: tuple[int, int], noise: float) -> None:
+    """Without the move towards the side with fewer repeats, the coverage is 93.7 % at 3 against 10 repeats."""
+    rng, suites = np.random.default_rng(8), 40_000
+    df = [np.full(suites, repeats - 1.0) for repeats in n]
+    true = [noise**2 / n[0], 1 / n[1]]
+    a, b = (variance * rng.chisquare(of) / of for variance, of in zip(true, df, strict=True))
+    t = rng.normal(size=suites) * math.sqrt(sum(true)) / np.sqrt(a + b)
+    coverage = np.mean(np.abs(t) <= stdtrit(own_df(a, b, *df), 0.975))
+    assert 0.94 <= coverage <= 0.97
 
 
 def test_the_first_level_of_holm_holds_far_out_in_the_tail() -> None:

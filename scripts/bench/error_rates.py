@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -77,6 +78,15 @@ class Cell:
     repeats: tuple[int, int]
     scatter: Scatter
     gpus: tuple[int, int] = (1, 1)
+
+    def about(self) -> dict[str, str]:
+        """The columns that describe the cell, in words."""
+        return {
+            "GPUs": f"{self.gpus[0]} v {self.gpus[1]}",
+            "noise": self.scatter.name,
+            "failing": f"{self.scatter.failing:.0%}".replace("%", " %"),
+            "repeats": f"{self.repeats[0]} v {self.repeats[1]}",
+        }
 
 
 @dataclass(frozen=True)
@@ -295,9 +305,30 @@ def cells() -> dict[str, list[Cell]]:
 Row = tuple[Cell, dict[str, Estimate]]
 
 
-def run(pool: ProcessPoolExecutor, chosen: Sequence[Cell], suites: int, seed: int, table: int) -> list[Row]:
-    seeds = [(seed, table, place) for place in range(len(chosen))]
-    return list(zip(chosen, pool.map(simulate, chosen, [suites] * len(chosen), seeds), strict=True))
+@dataclass(frozen=True)
+class Simulation:
+    """The settings of a call.
+
+    Attributes:
+        only: a part of the cells' descriptions; other cells are not simulated.
+    """
+
+    suites: int
+    seed: int
+    only: re.Pattern[str] | None = None
+
+    def run(self, pool: ProcessPoolExecutor, cells: Sequence[Cell], table: int, share: float = 1.0) -> list[Row]:
+        """The cells of a table, with a share of the suites. A cell has the same random numbers whatever others run."""
+        seeded = [(cell, (self.seed, table, place)) for place, cell in enumerate(cells) if self._asked(cell)]
+        if not seeded:
+            return []
+        chosen, seeds = zip(*seeded, strict=True)
+        suites = [max(1, round(self.suites * share))] * len(chosen)
+        return list(zip(chosen, pool.map(simulate, chosen, suites, seeds), strict=True))
+
+    def _asked(self, cell: Cell) -> bool:
+        about = f"{cell.simulate.__name__}: {', '.join(cell.about().values())}"
+        return self.only is None or self.only.search(about) is not None
 
 
 def as_table(rows: Sequence[Row], of: Sequence[str], columns: Mapping[str, str]) -> Iterator[str]:
@@ -310,13 +341,7 @@ def as_table(rows: Sequence[Row], of: Sequence[str], columns: Mapping[str, str])
     yield f"| {' | '.join([*of, *columns.values()])} |"
     yield "|" + "---|" * (len(of) + len(columns))
     for cell, found in rows:
-        about = {
-            "repeats": f"{cell.repeats[0]} v {cell.repeats[1]}",
-            "GPUs": f"{cell.gpus[0]} v {cell.gpus[1]}",
-            "noise": cell.scatter.name,
-            "failing": f"{cell.scatter.failing:.0%}".replace("%", " %"),
-        }
-        cells = [about[name] for name in of]
+        cells = [cell.about()[name] for name in of]
         yield f"| {' | '.join([*cells, *(_shown(name, found.get(name)) for name in columns)])} |"
 
 
@@ -372,31 +397,32 @@ FAILURES = {
 }
 
 
-def tables(pool: ProcessPoolExecutor, suites: int, seed: int) -> Iterator[tuple[str, list[Row], list[str]]]:
+def tables(pool: ProcessPoolExecutor, of: Simulation) -> Iterator[tuple[str, list[Row], list[str]]]:
     """Each table: its heading, its rows, and its lines."""
     chosen = cells()
-    of_gpus = pool.submit(_gpus, min(MOST_OF_GPUS, suites), seed)
-    rows = run(pool, chosen["rates"], suites, seed, 0)
+    of_gpus = None if of.only else pool.submit(_gpus, min(MOST_OF_GPUS, of.suites), of.seed)
+    rows = of.run(pool, chosen["rates"], 0)
     yield "Jobs and score, from rates", rows, list(as_table(rows, ("noise", "repeats"), ERRORS))
-    yield "Repeats that are needed", *_needed(pool, rows, suites, seed)
-    some = min(MOST_WHOLE, max(1, round(suites * WHOLE_SHARE)))
-    rows = run(pool, chosen["whole"], some, seed, 2)
+    if not of.only:
+        yield "Repeats that are needed", *_needed(pool, rows, of)
+    rows = of.run(pool, chosen["whole"], 2, min(WHOLE_SHARE, MOST_WHOLE / of.suites))
     yield "Whole reports", rows, list(as_table(rows, ("GPUs", "noise", "failing", "repeats"), WHOLE))
-    rows = run(pool, chosen["failures"], suites, seed, 3)
+    rows = of.run(pool, chosen["failures"], 3)
     yield "Failures", rows, list(as_table(rows, ("GPUs", "failing", "repeats"), FAILURES))
-    yield "GPUs", [], of_gpus.result()
+    if of_gpus:
+        yield "GPUs", [], of_gpus.result()
 
 
 def _gpus(suites: int, seed: int) -> list[str]:
     return list(statistics_gpus.table(statistics_gpus.rows(suites, seed)))
 
 
-def _needed(pool: ProcessPoolExecutor, rows: Sequence[Row], suites: int, seed: int) -> tuple[list[Row], list[str]]:
+def _needed(pool: ProcessPoolExecutor, rows: Sequence[Row], of: Simulation) -> tuple[list[Row], list[str]]:
     """The median prediction of `planning.power` for like noise, and the power with as many repeats."""
-    of = [(cell, found["needed"].median) for cell, found in rows if cell.scatter in ALIKE[1:]]
-    planned = [(cell, int(needed)) for cell, needed in of if max(cell.repeats) < needed < math.inf]
+    needs = [(cell, found["needed"].median) for cell, found in rows if cell.scatter in ALIKE[1:]]
+    planned = [(cell, int(needed)) for cell, needed in needs if max(cell.repeats) < needed < math.inf]
     chosen = [Cell(power_alone, (needed, needed), cell.scatter) for cell, needed in planned]
-    checked = run(pool, chosen, max(1, suites // 4), seed, 1)
+    checked = of.run(pool, chosen, 1, 1 / 4)
     lines = ["| noise | measured with | repeats needed | power with as many |", "|---|---|---|---|"]
     for (cell, needed), (_, found) in zip(planned, checked, strict=True):
         repeats, measured = f"{cell.repeats[0]} v {cell.repeats[1]}", _shown("power job", found["power job"])
@@ -410,11 +436,14 @@ def main(about: str | None) -> int:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SUITES} suites of each cell")
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: %(default)s)")
     parser.add_argument("--workers", type=int, help="processes (default: one for each processor)")
+    parser.add_argument("--only", type=re.compile, metavar="REGEX", help="cells like 'suite_of_rates: .*3 v 10'")
     chosen = parser.parse_args()
     suites = QUICK_SUITES if chosen.quick else chosen.suites
     wrong = 0
     with ProcessPoolExecutor(chosen.workers) as pool:
-        for heading, rows, lines in tables(pool, suites, chosen.seed):
+        for heading, rows, lines in tables(pool, Simulation(suites, chosen.seed, chosen.only)):
+            if chosen.only and not rows:
+                continue
             print(f"### {heading}\n", *lines, sep="\n", end="\n\n", flush=True)
             wrong += sum(missed(name, of) for _, found in rows for name, of in found.items())
     limits = "false alarms 5 %, wrong SAME 2.5 %, coverage 93 to 97 %"

@@ -6,6 +6,7 @@ tables of docs/statistics.md, in Markdown. The exit status is 1 if an error rate
 
     python scripts/bench/statistics.py                  # 400 suites a cell: some minutes on two processors
     python scripts/bench/statistics.py --suites 2000    # the tables of docs/statistics.md
+    python scripts/bench/statistics.py --suites 2000 --only 'suite_of_rates: .*3 v 10'
     python scripts/bench/statistics.py --quick          # 50 suites a cell, to see that it works
 """
 

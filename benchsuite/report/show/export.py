@@ -23,8 +23,8 @@ from benchsuite.schema import SCHEMA
 _RATIO_COLUMNS = (
     "perf", "base_perf", "perf_adj", "base_perf_adj", "same_workload", "verdict.word", "verdict.low",
     "verdict.high", "verdict.df", "verdict.decides", "verdict.identical", "verdict.reason", "verdict.words",
-    "unknown", "excluded", "forced", "factor", "base_factor", "refused", "ratio", "ratio_adj", "failures.p",
-    "failures.adjusted",
+    "unknown", "excluded", "difference.name", "difference.here", "difference.base", "unnamed", "forced", "factor",
+    "base_factor", "refused", "ratio", "ratio_adj", "failures.p", "failures.adjusted",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from benchsuite.report.show.format import count, few, one_line, ratio
 from benchsuite.report.show.report import Report
 from benchsuite.report.show.sections.against import withheld_words
 from benchsuite.report.show.sections.failures import failed
+from benchsuite.report.show.sections.named_difference import only_settings
 from benchsuite.report.stats.compare import Comparison
 
 # The number of jobs, and of reasons, that a condition names.
@@ -64,7 +65,10 @@ def _slower_than(comparison: Comparison) -> Iterator[str]:
     fails = [one_line(job.name) for job in comparison.jobs if job.verdict.word == "FAILS"]
     if fails:
         yield f"fails and not in {name}: {', '.join(few(fails, _NAMED))}"
-    if found.per_gpu is None:
+    if only_settings([comparison]):
+        settings = [of for of in comparison.settings if of.ratio and of.ratio.verdict.word == "SLOWER"]
+        yield from (f"the setting is slower: {of.difference.words} in {name}" for of in settings)
+    elif found.per_gpu is None:
         yield f"cannot be judged against {name}: no ratio ({withheld_words(found, brief=True)})"
     elif found.per_gpu.verdict.word is None:
         yield f"cannot be judged against {name}: {found.per_gpu.verdict.reason or 'no verdict'}"

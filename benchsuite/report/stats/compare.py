@@ -22,6 +22,8 @@ from benchsuite.report.stats.planning import Power, power
 from benchsuite.report.stats.ratios import JobRatio, in_todays_unit, job_ratio, side, without_figure
 from benchsuite.report.stats.score import Score
 from benchsuite.report.stats.sessions import together
+from benchsuite.report.stats.setting_ratios import SettingRatio, setting_key, setting_ratios, setting_sides
+from benchsuite.report.stats.settings import other_machine
 from benchsuite.report.stats.subscores import GroupRatio, group_ratios, sub_scores
 from benchsuite.report.stats.verdict import MARGIN, Verdict, judge
 from benchsuite.report.stats.weights import Weighing
@@ -41,6 +43,7 @@ class Comparison:
         overall: the ratios over the common suite.
         base_score: of the base, by the weights of this run.
         groups: the ratio of each of this run's sub-scores.
+        settings: the ratio of each setting in which jobs differ on the same machine.
         failures: of the tasks of all comparable jobs together.
         power: of the tests of single jobs; None if no job is tested.
         margin: the largest relative difference that counts as the same.
@@ -55,6 +58,7 @@ class Comparison:
     overall: Overall
     base_score: Score
     groups: tuple[GroupRatio, ...]
+    settings: tuple[SettingRatio, ...]
     failures: FailureTest
     power: Power | None
     margin: float
@@ -102,14 +106,20 @@ def compare(
         summary, base = suite.converted(summary), suite.converted(base)
     here, there = ({job.name: in_todays_unit(job) for job in of.jobs} for of in (summary, base))
     same_profile = _same_lineage(summary.profile, base.profile)
-    ratios = [job_ratio(job, there[name], same_profile, unlike) for name, job in here.items() if name in there]
+    elsewhere = other_machine(summary, base)
+    ratios = [
+        job_ratio(job, there[name], same_profile, unlike, elsewhere) for name, job in here.items() if name in there
+    ]
     common = common_suite(summary, base, ratios, weighing)
     pairs = _pairs(ratios, here, there)
     scores = sides(here, there, common, weighing.jobs)
     identical = {ratio.name for ratio in ratios if _content(here[ratio.name]) == _content(there[ratio.name])}
     if identical.issuperset(common.covered):
         identical |= scores.keys()
-    verdicts = judge(pairs, margin, identical, scores)
+    of_settings = setting_sides(ratios, here, there)
+    verdicts = judge(
+        pairs, margin, identical, {**scores, **{setting_key(key): both for key, both in of_settings.items()}}
+    )
     failures = _failures(ratios, here, there)
     jobs = tuple(
         dataclasses.replace(
@@ -129,6 +139,7 @@ def compare(
         overall=overall(summary, base, common, scores, verdicts, partial),
         base_score=base_score(base, weighing),
         groups=_groups(ratios, here, there, {**weighing.jobs, **weighing.missing}),
+        settings=setting_ratios(ratios, of_settings, verdicts),
         failures=_all_failures(failures),
         power=power({name: both for name, both in pairs.items() if name not in identical}),
         margin=margin,
@@ -145,7 +156,7 @@ def _pairs(ratios: Sequence[JobRatio], here: _Jobs, there: _Jobs) -> dict[str, t
 def _groups(
     ratios: Sequence[JobRatio], here: _Jobs, there: _Jobs, weights: Mapping[str, float]
 ) -> tuple[GroupRatio, ...]:
-    comparable = {ratio.name: there[ratio.name] for ratio in ratios if ratio.comparable}
+    comparable = {ratio.name: there[ratio.name] for ratio in ratios if ratio.comparable and not ratio.difference}
     return group_ratios(sub_scores(here, weights), here, comparable, weights)
 
 

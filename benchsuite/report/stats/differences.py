@@ -56,10 +56,14 @@ def differences(summary: Summary, base: Summary) -> Differences:
 
 def trained_changes(settings: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
     """The settings, old -> new, that make two jobs train different things; empty if a side keeps no settings."""
-    if not (settings and base):
-        return ()
-    here, there = (_in_words(work.work(side)) for side in (settings, base))
-    return tuple(f"{what} {old} -> {new}" for what, old, new in _unequal(here, there))
+    return tuple(f"{what} {old} -> {new}" for what, old, new in trained_differences(settings, base))
+
+
+def trained_differences(settings: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Each setting of the workload that differs: (name, the baseline's value, this run's value)."""
+    if settings and base:
+        here, there = (_in_words(work.work(side)) for side in (settings, base))
+        yield from _unequal(here, there)
 
 
 def _unknown(

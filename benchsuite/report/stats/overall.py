@@ -94,6 +94,8 @@ def common_suite(summary: Summary, base: Summary, ratios: Sequence[JobRatio], we
 def _apart(ratio: JobRatio, job: JobSummary, base: JobSummary) -> str | None:
     if ratio.excluded:
         return ratio.excluded
+    if ratio.difference:
+        return ratio.difference.words
     if job.devices not in _ALONE or base.devices not in _ALONE:
         return "depends on the number of GPUs"
     if job.devices != base.devices:
@@ -108,8 +110,15 @@ def _place(job: JobSummary) -> str:
 def _withheld(summary: Summary, base: Summary, members: Sequence[JobRatio], weighing: Weighing) -> Iterator[str]:
     yield from (f"this run: {reason}" for reason in score(summary, weighing).blocking)
     yield from (f"the baseline: {reason}" for reason in base_score(base, weighing).blocking)
-    if refused := [job.name for job in members if job.refused]:
-        yield f"another workload: {', '.join(refused)}"
+    if refused := [job for job in members if job.refused]:
+        yield f"another workload: {', '.join(job.name for job in refused)} ({_remedy(refused)})"
+
+
+def _remedy(refused: Sequence[JobRatio]) -> str:
+    """The settings in which all of these jobs differ, and the option that compares them."""
+    them = "it" if len(refused) == 1 else "them"
+    common = [field for field in refused[0].fields if all(field in job.fields for job in refused)]
+    return "; ".join([*few(common, _NAMED), f"--compare-unlike compares {them}"])
 
 
 def base_score(base: Summary, weighing: Weighing) -> Score:

@@ -12,6 +12,7 @@ from benchsuite.report.show.format import count
 from benchsuite.report.stats.differences import trained_changes
 from benchsuite.report.stats.failures import FailureTest
 from benchsuite.report.stats.samples import LogMean, job_mean, repeat_rates
+from benchsuite.report.stats.settings import SettingDifference, named_difference
 from benchsuite.report.stats.verdict import Verdict
 from benchsuite.report.stats.welch import Side
 
@@ -21,11 +22,12 @@ class JobRatio:
     """A job on both sides, with all rates in today's unit (items/s).
 
     Attributes:
-        same_workload: None if a side does not record its workload; False keeps the job from a comparison unless
-            `forced`.
+        same_workload: None if a side does not record its workload; False keeps the job from a comparison unless it has
+            a `difference` or is `forced`.
         of_means: the ratio of the geometric means over repeats; None if a side keeps no numbers per repeat.
         unknown: the sides that do not record their workload.
         excluded: the reason not to compare the job at all.
+        difference: the setting that the ratio is about; None for the same workload, or for the reason `unnamed`.
         fields: the fields in which the workloads differ, if known.
         factor: the rates of this run were multiplied by it.
         base_factor: the rates of the base were multiplied by it.
@@ -43,6 +45,8 @@ class JobRatio:
     of_means: float | None = None
     unknown: str | None = None
     excluded: str | None = None
+    difference: SettingDifference | None = None
+    unnamed: str | None = None
     fields: tuple[str, ...] = ()
     forced: bool = False
     factor: float = 1.0
@@ -53,7 +57,7 @@ class JobRatio:
     @property
     def refused(self) -> bool:
         """Whether the job has no ratio because the workloads differ."""
-        return self.same_workload is False and not self.forced
+        return self.same_workload is False and self.difference is None and not self.forced
 
     @property
     def comparable(self) -> bool:
@@ -73,16 +77,21 @@ class JobRatio:
         return self.perf_adj / self.base_perf_adj if self.base_perf_adj and not self.refused else None
 
 
-def job_ratio(job: JobSummary, base: JobSummary, same_profile: bool, unlike: bool) -> JobRatio:
+def job_ratio(
+    job: JobSummary, base: JobSummary, same_profile: bool, unlike: bool, other_machine: str | None = None
+) -> JobRatio:
     """The ratio of two jobs, without a verdict.
 
     Args:
         job, base: `in_todays_unit`.
         same_profile: the runs are of one profile or of changed copies of it.
         unlike: compare different workloads too.
+        other_machine: why both sides are not known to be of one machine; else a differing setting is named.
     """
     same = _same_workload(job, base, same_profile)
     unknown = [name for name, of in (("this run", job), ("the baseline", base)) if not of.workload]
+    named = None if same is not False else other_machine or named_difference(job, base)
+    difference = named if isinstance(named, SettingDifference) else None
     both = job_mean(job), job_mean(base)
     return JobRatio(
         name=job.name,
@@ -96,7 +105,9 @@ def job_ratio(job: JobSummary, base: JobSummary, same_profile: bool, unlike: boo
         unknown=" and ".join(unknown) or None,
         excluded=base.excluded or job.excluded,
         fields=job.unlike or base.unlike or trained_changes(job.settings, base.settings) if same is False else (),
-        forced=unlike and same is False,
+        forced=unlike and same is False and difference is None,
+        difference=difference,
+        unnamed=named if isinstance(named, str) else None,
         factor=job.unit_factor or 1.0,
         base_factor=base.unit_factor or 1.0,
         unsteady=(job.unsteady, base.unsteady),

@@ -18,6 +18,9 @@ Side = LogMean | str
 # Standard errors of the log of both sides' ratio of variances by which a test takes it to be off. The ratio of a score
 # is its own. It is less sure than that of a suite, but the level of a score's test is not far out in the tail.
 _DOUBT, _SCORE_DOUBT = 1.0, 0.7
+# Standard errors of the same log by which an interval takes the side with fewer repeats to be noisier. With 3 to 30
+# repeats on a side and ratios of noise of 0.1 to 10, 0.3 gives a coverage of 94.2 to 96.5 %.
+_TOWARDS_FEWER = 0.3
 
 
 def tested(here: Side, base: Side) -> bool:
@@ -88,11 +91,14 @@ def _bias(df: Floats) -> Floats:
 
 
 def own_df(a: Floats, b: Floats, a_df: Floats, b_df: Floats) -> Floats:
-    """Satterthwaite's degrees of freedom from sample variances of means, without the bias of the log of their ratio.
+    """Satterthwaite's degrees of freedom for an interval, from sample variances of means.
 
-    With the bias, the coverage falls to 92.8 % at 3 against 10 repeats.
+    The bias of the log of their ratio is removed. The ratio then moves by `_TOWARDS_FEWER` standard errors of its log
+    towards the side with fewer degrees of freedom: an error of the ratio in the other direction costs more coverage.
+    Without either, the coverage falls to 92.8 % at 3 against 10 repeats; without the move, to 93.7 %.
     """
-    return satterthwaite(a * np.exp(_bias(b_df) - _bias(a_df)), b, a_df, b_df)
+    moved = _TOWARDS_FEWER * np.sqrt(polygamma(1, a_df / 2) + polygamma(1, b_df / 2)) * np.sign(b_df - a_df)
+    return satterthwaite(a * np.exp(_bias(b_df) - _bias(a_df) + moved), b, a_df, b_df)
 
 
 def satterthwaite(a: Floats, b: Floats, a_df: Floats, b_df: Floats) -> Floats:

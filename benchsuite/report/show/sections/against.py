@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from benchsuite.report.show.document import Cell, Fact, Figure, Tone, fact, sentence
 from benchsuite.report.show.format import NONE, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.sections.failures import differs, failure_words, never_words
+from benchsuite.report.show.sections.named_difference import only_settings, setting_figures
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.overall import NOT_COMPARABLE, Overall, Ratio
 from benchsuite.report.stats.verdict import Verdict
@@ -48,11 +49,12 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
             yield fact(
                 f"Whole machine{which}", f"no ratio ({machines}): {one_line(found.machine_withheld, 400)}", "warn"
             )
-    if found.withheld:
+    yield from setting_figures(comparison, which)
+    if found.withheld and not only_settings([comparison]):
         label = "Only a part" if found.per_gpu else "No ratio"
         remedy = "" if found.partial or NOT_COMPARABLE in found.withheld else "; --partial compares the other jobs"
         yield fact(f"{label}{which}", f"{withheld_words(found)}{remedy}", "warn")
-    if found.apart:
+    if found.apart and not only_settings([comparison]):
         yield fact(f"Stand apart{which}", apart_words(found))
     if comparison.base_score.value:
         yield fact(f"Baseline's score{which}", f"{number(comparison.base_score.value)}, with its penalties", "quiet")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from benchsuite.report.show.document import Cell, Column, Part, Section, sentence, table
 from benchsuite.report.show.format import NONE, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.sections.against import VERDICT_TONES
+from benchsuite.report.show.sections.named_difference import SAME_MACHINE, setting_word
 from benchsuite.report.show.sections.origin import provenance
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.differences import Difference
@@ -42,6 +43,8 @@ def _parts(comparison: Comparison, jobs: int) -> Iterator[Part]:
     yield sentence(f"Baseline: {provenance(comparison.base)}")
     yield from _differences(comparison, jobs)
     yield table(_COLUMNS, comparison.jobs, _LEGEND)
+    if comparison.settings:
+        yield sentence(SAME_MACHINE)
     yield sentence(_what_decides(comparison), "quiet")
     if comparison.power:
         yield sentence(_power(comparison.power), "quiet")
@@ -54,7 +57,7 @@ def _ratio(job: JobRatio) -> Cell:
 
 
 def _verdict(job: JobRatio) -> Cell:
-    text = _other_workload(job) if job.refused else job.verdict.words or NONE
+    text = _other_workload(job) if job.refused else (job.verdict.words or NONE) + setting_word(job)
     if job.verdict.df is not None and any(job.unsteady):
         text += ", on unsteady windows"
     return Cell("excluded" if job.excluded else text, job.verdict.word, VERDICT_TONES.get(job.verdict.word or "", ""))
@@ -145,7 +148,7 @@ def _remarks(comparison: Comparison) -> Iterable[tuple[str, Sequence[str]]]:
         ("The verdict rests on windows that are not steady", unsteady),
         ("This run's rates were converted to our units", here),
         ("Baseline rates were converted to our units", there),
-        ("Not the same workload, not compared", comparison.different),
+        ("Not the same workload, not compared; --compare-unlike compares them", _refused(comparison)),
         ("* Not the same workload, compared because of --compare-unlike", forced),
         *_unknown(comparison),
         ("Only in this run", comparison.only_here),
@@ -153,6 +156,11 @@ def _remarks(comparison: Comparison) -> Iterable[tuple[str, Sequence[str]]]:
         ("Left out of the ratio over the suite, excluded", excluded),
     )
     return ((label, names) for label, names in remarks if names)
+
+
+def _refused(comparison: Comparison) -> list[str]:
+    """The jobs of another workload, with the reason why the difference is not compared."""
+    return [f"{job.name} ({job.unnamed})" if job.unnamed else job.name for job in comparison.jobs if job.refused]
 
 
 def _without_verdict(comparison: Comparison) -> Iterator[tuple[str, Sequence[str]]]:

@@ -10,6 +10,7 @@ from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Sentence, Span, Tone, sentence
 from benchsuite.report.show.format import bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.sections.failures import failed, never_place
+from benchsuite.report.show.sections.named_difference import only_settings, setting_clause
 from benchsuite.report.show.sections.origin import hardware
 from benchsuite.report.show.sections.smoke import smoke_lead
 from benchsuite.report.stats.compare import Comparison
@@ -67,6 +68,9 @@ def _verdict(summary: Summary, score: Score, comparisons: Sequence[Comparison]) 
         first, *others = score.blocking or (score.reason,)
         more = f" and {count(len(others), 'other reason')}" if others else ""
         yield Span(f": {one_line(first, 80)}{more}")
+        return
+    elif only_settings(comparisons):
+        yield Span(f"{machine}: {setting_clause(comparisons[0])}", strong=True)
         return
     elif compared:
         yield Span(f"{machine} is {compared}", _tone(comparisons), strong=True)

@@ -13,6 +13,7 @@ from benchsuite.report.show.sections.against import VERDICT_TONES
 from benchsuite.report.show.sections.failures import failed
 from benchsuite.report.show.sections.headline import short_names
 from benchsuite.report.show.sections.jobs import interval, unit, unsteady
+from benchsuite.report.show.sections.named_difference import setting_word
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.ratios import JobRatio
 
@@ -114,4 +115,4 @@ def _ratio(place: int, one: _Judged) -> Cell:
         return Cell("other work")
     if of.ratio is None:
         return Cell(word or NONE, tone=tone)
-    return Cell(f"{ratio(of.ratio)} {word}".rstrip(), of.ratio, tone)
+    return Cell(f"{ratio(of.ratio)} {word}".rstrip() + setting_word(of), of.ratio, tone)
