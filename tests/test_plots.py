@@ -207,7 +207,7 @@ def test_far_ratios_lie_on_an_axis_that_fits_them(tmp_path: Path) -> None:
 
 
 def test_a_comparison_names_each_job_that_it_leaves_out_with_the_reason(tmp_path: Path) -> None:
-    other = Job(name="other", model="vae", params={"batch_size": 3}, placement=Placement(devices="each"))
+    other = Job(name="other", model="vae", params={"latent": 3}, placement=Placement(devices="each"))
     here = [make_result("a"), make_result("fails", rates=(), status="failed"), make_result("new"), make_result("other")]
     there = [make_result("a"), make_result("fails"), make_result("old"), make_result(task=make_task(job=other))]
     keep_run(tmp_path / "here", here)
@@ -222,6 +222,16 @@ def test_a_comparison_names_each_job_that_it_leaves_out_with_the_reason(tmp_path
     assert "Left out, another workload: " in notes
     unlike = drawn_plot("compare", tmp_path / "here", base=base, base_name="base", compare_unlike=True)
     assert "other" in [label.get_text() for label in unlike.axes[0].get_yticklabels()]
+
+
+def test_a_comparison_of_settings_names_the_difference_of_each_row(tmp_path: Path) -> None:
+    job = Job(name="vae", model="vae", params={"batch_size": 3}, placement=Placement(devices="each"))
+    keep_run(tmp_path / "here", [make_result("vae")])
+    keep_run(tmp_path / "base", [make_result(task=make_task(job=job))])
+    figure = drawn_plot("compare", tmp_path / "here", base=summary_of(tmp_path / "base"), base_name="base")
+    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(rows) == 2
+    assert all("batch size" in row for row in rows), rows
 
 
 def test_ideal_scaling_and_each_repeat_have_a_name(tmp_path: Path) -> None:

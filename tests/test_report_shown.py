@@ -72,7 +72,7 @@ def test_a_job_that_fails_leaves_no_score_no_ratio_and_no_price(call: Call, tmp_
     assert written.splitlines()[2].startswith("vae FAILS in 6 of 6 tasks on 2x Test;")
     assert "| Per GPU" not in written
     page = (tmp_path / "p.html").read_text()
-    assert page.index("vae FAILS in 6 of 6 tasks on 2x Test") < page.index('id="score"')
+    assert page.index("vae FAILS in 6 of 6 tasks on 2x Test") < page.index('id="scores"')
     assert "Per GPU" not in page
     content = json.loads((tmp_path / "j.json").read_text())
     own, against = content["score"], content["comparisons"][0]

@@ -234,7 +234,8 @@ def test_a_summary_overwrites_nothing(tmp_path: Path) -> None:
 
 
 def test_other_files_are_no_summary(tmp_path: Path) -> None:
-    (file,) = keep_results(tmp_path, [make_result()])
+    file = tmp_path / "other.json"
+    file.write_text('{"kind": "other"}')
     with pytest.raises(ResultError, match="not a summary of benchsuite"):
         summary_of(file)
 

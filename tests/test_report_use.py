@@ -240,7 +240,7 @@ def test_a_price_that_is_none_is_refused(call: Call, tmp_path: Path, price: str)
     keep_results(tmp_path, [make_result()])
     code, out, err = call("report", "--full", tmp_path, f"--price={price}")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "--price: must be a number above 0" in err
+    assert "'--price': must be a number above 0" in err
 
 
 def test_an_older_summary_is_still_read(call: Call, tmp_path: Path) -> None:

@@ -104,6 +104,9 @@ def _overall(comparison: Comparison) -> Iterator[_Line]:
         yield _of_ratio(name, machine, unlike)
     if per_gpu:
         yield _of_ratio(f"per {'GPU' if any(found.gpus) else 'task'}, {of}", per_gpu, unlike)
+    for setting in comparison.settings:
+        if setting.ratio:
+            yield _of_ratio(f"{setting.difference.words}, {count(len(setting.jobs), 'job')}", setting.ratio, False)
 
 
 def _of_ratio(name: str, found: Ratio, unlike: bool) -> _Line:
@@ -119,7 +122,8 @@ def _line(ratio_of: JobRatio, summary: Summary, base: Summary) -> _Line:
     rates = repeat_rates(job).values() if rate else ()
     scale = ratio_of.factor / (rate * ratio_of.base_factor) if rate else 0.0
     repeats = tuple(one * scale for one in rates if one > 0)
-    return _Line(job.name, ratio_of.ratio, ratio_of.verdict, repeats if len(repeats) > 1 else (), ratio_of.forced)
+    name = f"{job.name}: {ratio_of.difference.words}" if ratio_of.difference else job.name
+    return _Line(name, ratio_of.ratio, ratio_of.verdict, repeats if len(repeats) > 1 else (), ratio_of.forced)
 
 
 def _mark(line: _Line) -> tuple[str, str, str]:

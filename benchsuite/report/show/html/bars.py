@@ -127,6 +127,7 @@ def bars(summary: Summary, comparison: Comparison) -> Bars:
     """The overall ratios, then jobs that fail here only, then ratios from the smallest, then jobs without a ratio."""
     here, there = ({job.name: job for job in of.jobs} for of in (summary, comparison.base))
     whole = [("Per GPU", comparison.overall.per_gpu), ("Whole machine", comparison.overall.machine)]
+    whole += [(of.difference.words, of.ratio) for of in comparison.settings]
     ratios = [*((found.value, found.verdict) for _, found in whole if found)]
     ratios += [(job.ratio, job.verdict) for job in comparison.jobs if job.ratio is not None]
     ends = [end for _, verdict in ratios for end in (verdict.low, verdict.high) if end is not None and _drawn(end)]
@@ -189,7 +190,7 @@ def _overall(name: str, found: Ratio, axis: Axis) -> Bar:
 
 
 def _job(job: JobRatio, here: JobSummary | None, there: JobSummary | None, axis: Axis) -> Bar:
-    unlike = job.same_workload is False
+    unlike = job.same_workload is False and job.difference is None
     shown = ("unlike", "○") if unlike else look(job.verdict)
     why = one_line(_why(job), _LONGEST_WHY) if _why(job) else ""
     unit = f" {here.unit}/s" if here and here.unit else ""
@@ -244,6 +245,8 @@ def _why(job: JobRatio) -> str:
     """Why a job has no ratio or no verdict, and how its workload differs."""
     if job.excluded:
         return f"excluded: {job.excluded}"
+    if job.difference and job.ratio is not None:
+        return "; ".join(filter(None, (one_line(job.difference.words), job.verdict.reason)))
     if job.same_workload is False:
         return f"another workload: {'; '.join(job.fields) or 'the fields are not recorded'}"
     test = job.failures
