@@ -45,7 +45,7 @@ def test_the_best_machine_comes_first_with_its_ratios_to_the_first_named() -> No
     assert (reference.ratio_machine, reference.reference) == (1.0, "0")
     assert two.machine_score == pytest.approx(180.0, rel=0.02)
     lead = systems_document(groups).intro[0].text
-    assert lead.startswith("Best of 3: 2 (1 x NVIDIA Test), machine score 29")
+    assert lead.startswith("The fastest of 3 that compare: 2 (1 x NVIDIA Test), machine score 29")
     assert lead.endswith(", 3.00x 0 as a machine, 3.00x per GPU.")
 
 

@@ -53,7 +53,7 @@ def _intro(groups: Sequence[Group], rows: Sequence[SystemRow]) -> Iterator[Sente
         yield sentence(f"{best.name}: {'; '.join(best.remarks[:1]) or 'no score'}.", "warn", strong=True)
     else:
         score = f"machine score {number(best.machine_score)}" if best.machine_score else "no machine score"
-        lead = f"Best of {len(first)}: " if len(first) > 1 else ""
+        lead = f"The fastest of {len(first)} that compare: " if len(first) > 1 else ""
         yield Sentence((Span(f"{lead}{_whole(best)}, {score}{_against(best)}.", strong=True),))
     failing = [row.name for row in rows if row.verdict == "FAIL"]
     if failing:
@@ -111,7 +111,7 @@ def _columns(reference: str, longest: float) -> tuple[Column[SystemRow], ...]:
 def _times(row: SystemRow, value: float | None) -> Cell:
     if value is None:
         return Cell(NONE, tone="quiet")
-    return Cell("1 (reference)" if row.name == row.reference else f"{ratio(value)}x", value)
+    return Cell("reference" if row.name == row.reference else f"{ratio(value)}x", value)
 
 
 def _bounds(low: float | None, high: float | None) -> Cell:

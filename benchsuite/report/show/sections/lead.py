@@ -16,6 +16,7 @@ from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.overall import Overall
 from benchsuite.report.stats.score import Score
 from benchsuite.report.stats.smoke import smoke_check
+from benchsuite.report.stats.systems import program
 from benchsuite.report.stats.verdict import MOST_REPEATS, Verdict
 
 _NAMED = 4
@@ -32,7 +33,7 @@ def lead(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> I
         return
     yield from _own(summary, score, first.text)
     for comparison in comparisons:
-        rough = bool(summary.code) and not comparison.base.code
+        rough = program(summary) != program(comparison.base)
         if not only_settings([comparison]):
             yield _against(comparison, rough)
 
@@ -56,7 +57,7 @@ def _against(comparison: Comparison, rough: bool) -> Sentence:
     """The ratios to a baseline, the verdicts, and what keeps them from being more.
 
     Args:
-        rough: the baseline does not record the program that measured it, as this run does.
+        rough: another program measured the baseline.
     """
     found, name = comparison.overall, one_line(comparison.name)
     if found.per_gpu is None:
@@ -69,7 +70,7 @@ def _against(comparison: Comparison, rough: bool) -> Sentence:
             base = comparison.base_score
             spans.append(Span(f" The baseline FAILs: {base.fail:,} of its {count(base.n, 'task')} not ok.", "bad"))
     if rough and found.per_gpu:
-        spans.append(Span(" The ratio is rough: the baseline records no version of benchsuite.", "warn"))
+        spans.append(Span(" The ratio is rough: another program measured the baseline.", "warn"))
     fails = [one_line(job.name) for job in comparison.jobs if job.verdict.word == "FAILS"]
     if fails:
         spans.append(Span(f" FAILS here and not in the baseline: {', '.join(few(fails, _NAMED))}.", "bad", strong=True))
