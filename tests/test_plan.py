@@ -254,7 +254,7 @@ def test_nothing_ran_is_exit_status_3(tmp_path: Path) -> None:
     [
         (["nope"], ["nope", "no such file"]),
         (["smok"], ["did you mean 'smoke'?"]),
-        (["smoke", "-d", "no/such"], ["-d", "no data folder 'no/such'"]),
+        (["smoke", "-d", "no/such"], ["-d", "no data folder '", "no/such'"]),
         (["smoke", "-o", "x.json"], ["x.json", "name a folder"]),
         (["smoke", "-o", "/proc/nothing/x"], ["/proc/nothing/x", "cannot be written"]),
         (["smoke", "-o", "file/x"], ["file/x", "cannot be written"]),

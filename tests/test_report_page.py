@@ -238,13 +238,13 @@ def test_each_line_of_a_job_is_named() -> None:
     lines = Reader(str(figure.svg)).named("polyline")
     assert [line["class"] for line in lines] == ["c0", "c1", "c0 d1", "c1 d1"]
     assert [(line["data-tip"] or "").partition(":")[0] for line in lines] == [
-        "GPU 0, repeat 1", "GPU 1, repeat 1", "GPU 0, repeat 2", "GPU 1, repeat 2",
+        "GPU 0, repeat 0", "GPU 1, repeat 0", "GPU 0, repeat 1", "GPU 1, repeat 1",
     ]  # fmt: skip
     assert [(key.look, key.name) for key in figure.keys] == [
-        ("c0", "GPU 0"), ("c1", "GPU 1"), ("plain d0", "repeat 1"), ("plain d1", "repeat 2"),
+        ("c0", "GPU 0"), ("c1", "GPU 1"), ("plain d0", "repeat 0"), ("plain d1", "repeat 1"),
     ]  # fmt: skip
     (figure,) = panels(make_result(), make_result(repeat=1))
-    assert [(key.look, key.name) for key in figure.keys] == [("c0", "GPU 0, repeat 1"), ("c1", "repeat 2")]
+    assert [(key.look, key.name) for key in figure.keys] == [("c0", "GPU 0, repeat 0"), ("c1", "repeat 1")]
 
 
 def test_a_burst_is_reported_beside_its_jobs_name() -> None:
@@ -265,7 +265,7 @@ def test_telemetry_is_drawn_where_it_was_kept(tmp_path: Path) -> None:
     for shown in ("<b>power</b>", "<b>temperature</b>", "<b>SM clock</b>", "<b>CPUs busy</b>"):
         assert text.count(shown) == 1
     for gpu in range(2):
-        assert f'data-tip="GPU {gpu}, repeat 1: 300 to 319 W"' in text
+        assert f'data-tip="GPU {gpu}, repeat 0: 300 to 319 W"' in text
     assert "CPUs stolen" not in text
 
 

@@ -26,6 +26,7 @@ _LOOKS: Mapping[str | None, tuple[str, str]] = {
     "BASE FAILS": ("none", "✕"),
     None: ("none", "○"),
 }
+_UNDECIDED = ("none", "unlike")
 # Steps of an axis of ratios that spans less than `_ADDITIVE`; above it, factors between ticks.
 _STEPS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
 _FACTORS = (2.0, 4.0, 10.0, 100.0)
@@ -159,7 +160,7 @@ def bars(summary: Summary, comparison: Comparison) -> Bars:
 
 def _shared(rows: Sequence[Bar]) -> str:
     """The reason that more than half of the rows with a ratio have in common; empty without one."""
-    drawn = [row.why for row in rows if row.place is not None]
+    drawn = [row.why for row in rows if row.place is not None and row.look in _UNDECIDED]
     why, times = Counter(drawn).most_common(1)[0] if drawn else ("", 0)
     return why if times > max(1, len(drawn) // 2) else ""
 

@@ -154,4 +154,4 @@ def _figure(
 
 def _named(curve: Curve) -> str:
     copy = f", copy {curve.row.task.copy}" if curve.row.task.copy else ""
-    return f"{curve.name}, repeat {curve.row.task.repeat + 1}{copy}"
+    return f"{curve.name}, repeat {curve.row.task.repeat}{copy}"

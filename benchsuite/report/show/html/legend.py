@@ -31,7 +31,7 @@ def looks_of(curves: Sequence[Curve]) -> tuple[list[Look], tuple[Key, ...]]:
     """
     names = sorted({curve.name for curve in curves}, key=_natural)
     repeats = sorted({curve.row.task.repeat for curve in curves})
-    words = [f"repeat {repeat + 1}" for repeat in repeats]
+    words = [f"repeat {repeat}" for repeat in repeats]
     if len(names) == 1:
         looks = [Look(repeats.index(curve.row.task.repeat) % _COLOURS) for curve in curves]
         named = [f"{names[0]}, {words[0]}", *words[1:]] if words else []

@@ -78,6 +78,8 @@ def _verdict(line: _Line) -> Cell:
     if line.overall is None:
         return Cell("")
     if line.overall.per_gpu is None:
+        if line.comparison and any(of.ratio for of in line.comparison.settings):
+            return Cell("other settings", note="The jobs differ in a setting; the bars below give its ratio.")
         return Cell("no ratio", tone="warn", note=withheld_words(line.overall, brief=True))
     own, machine = line.overall.per_gpu.verdict, line.machine.verdict if line.machine else None
     words = own.words or "no verdict"
