@@ -71,6 +71,18 @@ def test_shipped_profiles_are_official_and_a_changed_copy_says_how_it_differs(
     assert set(changed.differences) == {"cart: not run", "vae: params.batch_size 128 -> 64"}
 
 
+def test_a_profile_that_shares_a_few_names_with_a_shipped_one_is_not_based_on_it(tmp_path: Path) -> None:
+    jobs = json.loads(files.shipped("profiles")["standard"].read_text("utf-8"))
+    names = [name for name in jobs if name != "*"]
+    for file, count, based_on in (
+        ("own.json", 2, None),
+        ("own.json", 12, "standard"),
+        ("standard.json", 2, "standard"),
+    ):
+        (tmp_path / file).write_text(json.dumps({name: jobs[name] for name in ["*", *names[:count]]}))
+        assert profile.load(str(tmp_path / file)).based_on == based_on
+
+
 def test_changes_after_the_dashes_make_a_profile_modified() -> None:
     changed = profile.load("standard", only=["vae"], overrides=Overrides.parse(["--max-count", "3_000"]))
     (job,) = changed.jobs

@@ -37,7 +37,7 @@ class Profile:
         text: the content of its file.
         sha256: the hash of the jobs as they will run.
         jobs: the chosen jobs, in the order of the file.
-        based_on: the shipped profile that it comes from; None if no job has the name of a shipped one.
+        based_on: the shipped profile that it comes from; None if it comes from none.
         differences: the changes to that profile, in words.
     """
 
@@ -192,13 +192,18 @@ def _with_defaults(common: Mapping[str, Any], job: Mapping[str, Any]) -> dict[st
 
 
 def _lineage(name: str, jobs: Sequence[Job]) -> tuple[str | None, tuple[str, ...]]:
-    """The shipped profile that these jobs come from, found by the names of the jobs, and the changes to it."""
+    """The shipped profile that these jobs come from, and the changes to it.
+
+    A profile comes from a shipped one of its name, or from one of whose jobs it has at least half, by their names. Of
+    several it comes from the one with the fewest changes.
+    """
     best: tuple[int, bool, str] | None = None
     ours = {job.name: job for job in jobs}
     found: dict[str, tuple[str, ...]] = {}
     for stem, path in files.shipped("profiles").items():
         raw = _merged(files.read_mapping(path), path)
-        if ours.keys().isdisjoint(raw):
+        shared = len(ours.keys() & raw.keys())
+        if not shared or (stem != name and 2 * shared < len(raw)):
             continue
         found[stem] = changes.changes({job: resolve(job, fields, str(path)) for job, fields in raw.items()}, ours)
         best = max(best or (-len(found[stem]), stem == name, stem), (-len(found[stem]), stem == name, stem))
