@@ -22,6 +22,7 @@ from benchsuite.describe.tasks import Gpu, Job, Placement
 from benchsuite.describe.training import Parallel, Training
 from benchsuite.errors import UsageError
 from benchsuite.host.machine import visible
+from benchsuite.launch.child import child_environ
 
 FOUR = [make_gpu(i) for i in range(4)]
 
@@ -137,6 +138,17 @@ def test_only_variables_that_matter_are_recorded() -> None:
     assert set(task.environ) == {
         "OMP_NUM_THREADS", "NCCL_DEBUG", "MY_OWN", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
     }  # fmt: skip
+
+
+def test_a_name_that_looks_like_a_secret_is_never_recorded() -> None:
+    secrets = ("TORCH_SECRET_KEY", "NCCL_TOKEN", "CUDA_PASSWORD", "TORCH_HUB_APIKEY", "OMP_CREDENTIALS")
+    plain = ("TORCH_LOGS", "CUDA_CACHE_PATH", "OMP_NUM_THREADS")
+    variables = dict.fromkeys((*secrets, *plain), "value")
+    plan = make_plan("p", [EACH], FOUR[:1], environ=variables)
+    kept = plan.tasks[0].environ
+    assert {*plain} <= kept.keys()
+    assert not kept.keys() & {*secrets}
+    assert kept.keys() <= child_environ(plan.tasks[0], variables).keys() >= {*secrets}, "the worker inherits them"
 
 
 def test_a_job_whose_extra_is_missing_is_skipped_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

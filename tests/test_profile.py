@@ -47,6 +47,12 @@ def test_defaults_merge_field_by_field_and_params_key_by_key(tmp_path: Path) -> 
     assert b.training.precision == "fp32"
 
 
+def test_a_name_that_only_holds_the_letters_of_a_secret_is_an_ordinary_variable(tmp_path: Path) -> None:
+    names = ("TOKENIZERS_PARALLELISM", "KEYBOARD", "AUTHOR", "COMPASS", "PASSES")
+    (job,) = profile.load(write(tmp_path / "p.json", {"a": {"model": "vae", "env": dict.fromkeys(names, "1")}})).jobs
+    assert {*job.env} == {*names}
+
+
 def test_every_parameter_is_recorded_with_its_value() -> None:
     job = next(j for j in profile.load("standard").jobs if j.name == "vae")
     assert {"batch_size", "lr", "seed"} <= set(job.params)
@@ -152,6 +158,7 @@ BAD: dict[str, tuple[Any, tuple[str, ...]]] = {
     "unknown placement": ({"a": {**JOB, "placement": "per_gpus"}}, ("'per_gpus'", "did you mean 'per_gpu'?")),
     "placement field": ({"a": {**JOB, "placement": {"device": "each"}}}, ("placement", "device")),
     "unknown data": ({"a": {**JOB, "data": "mnits"}}, ("field 'data'", "no data set 'mnits'")),
+    "secret": ({"a": {**JOB, "env": {"HF_TOKEN": "hush"}}}, ("field 'env'", "HF_TOKEN looks like a secret")),
     "gpu by env": ({"a": {**JOB, "env": {"CUDA_VISIBLE_DEVICES": "1"}}}, ("field 'env'", "decides the GPU")),
     "prepare a list of text": ({"a": {**JOB, "prepare": ["sync"]}}, ("field 'prepare[0]'", "expected array")),
     "job no mapping": ({"a": 3}, ("job 'a'", "expected a mapping")),

@@ -11,7 +11,7 @@ from benchsuite import files
 from benchsuite.data import descriptor
 from benchsuite.describe import entries
 from benchsuite.describe.overrides import FIELDS, Overrides
-from benchsuite.describe.tasks import RENDEZVOUS, Job, PageCache
+from benchsuite.describe.tasks import RENDEZVOUS, Job, PageCache, looks_secret
 from benchsuite.describe.training import Compile, Precision, Training
 from benchsuite.errors import ModelError, ProfileError, nearest
 
@@ -184,4 +184,9 @@ def _check_env(job: Job, at: str) -> None:
         if key in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
             raise ProfileError(
                 f"{at}: field 'env': {key} decides the GPU; set it for the whole run, or use 'placement'"
+            )
+        if looks_secret(key):
+            raise ProfileError(
+                f"{at}: field 'env': {key} looks like a secret, and profiles are kept with results; "
+                "remove it here and set it in the shell, which hands it on unrecorded"
             )
