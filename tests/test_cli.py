@@ -208,7 +208,7 @@ def test_rerun_of_a_gpu_task_without_a_gpu_is_refused(finished: Path) -> None:
     result["task"]["job"]["placement"]["devices"] = "each"
     other = finished / "gpu.json"
     other.write_text(json.dumps(result))
-    one_line_error(benchsuite("rerun", str(other), cwd=finished), "gpu.json", "GPU 0 (Big) is not here")
+    one_line_error(benchsuite("rerun", str(other), cwd=finished), "gpu.json", "GPU 0 (Big, GPU-1) is not here")
 
 
 @pytest.mark.parametrize(
