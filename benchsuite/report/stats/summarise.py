@@ -16,16 +16,8 @@ from benchsuite.errors import BenchError
 from benchsuite.records import Code, Result
 from benchsuite.report.measure.window import Window
 from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
-from benchsuite.report.read.summary import (
-    BadFile,
-    JobSummary,
-    ProfileRef,
-    RerunSummary,
-    Summary,
-    TaskGpu,
-    TaskSummary,
-    Use,
-)
+from benchsuite.report.read.summary import BadFile, JobSummary, ProfileRef, RerunSummary, Summary, TaskGpu, TaskSummary
+from benchsuite.report.read.use import Use
 from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
 from benchsuite.report.show.format import percent
 from benchsuite.report.stats.differences import trained_changes
