@@ -193,6 +193,7 @@ def _result(
     )
     machine = TaskMachine(
         gpus=task.gpus,
+        cpu=setting.machine.cpu,
         driver=setting.machine.driver if task.gpus else None,
         facts_sha256=setting.facts_sha256,
         software=seen.ready.software if seen.ready else {},

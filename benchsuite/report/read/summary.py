@@ -142,6 +142,9 @@ class JobSummary(Record, frozen=True, kw_only=True):
     unlike: Annotated[
         tuple[str, ...], Meta(description="how tasks differ in what they train, old -> new; then perf means nothing")
     ] = ()
+    unlike_machines: Annotated[
+        tuple[str, ...], Meta(description="how the machines of the tasks differ; then there is no perf")
+    ] = ()
     settings: Annotated[dict[str, Any], Meta(description="what was asked, by field")] = {}
     tags: Annotated[tuple[str, ...], Meta(description="labels of the job")] = ()
     data_used: Annotated[tuple[DataUsed, ...], Meta(description="what the tasks read")] = ()
@@ -217,6 +220,9 @@ class Summary(Record, frozen=True, kw_only=True):
         tuple[Machine, ...], Meta(description="those of the first session; empty where no run.json says")
     ] = ()
     code: tuple[Code, ...] = ()
+    measured_with: Annotated[
+        dict[str, tuple[str, ...]], Meta(description="host, processor, GPU, driver and torch of the results -> values")
+    ] = {}
     gpus_used: int = 0
     isolation: Annotated[dict[str, int], Meta(description="fence in force -> number of tasks")] = {}
     data: Annotated[dict[str, int], Meta(description="data read -> number of tasks")] = {}
@@ -245,4 +251,10 @@ class Summary(Record, frozen=True, kw_only=True):
     @property
     def any_ok(self) -> bool:
         """Whether any task, or a rerun, has a throughput."""
-        return any(job.perf is not None for job in self.jobs) or any(r.task.status == "ok" for r in self.reruns)
+        measured = any(job.perf is not None or any(t.perf is not None for t in job.tasks) for job in self.jobs)
+        return measured or any(rerun.task.status == "ok" for rerun in self.reruns)
+
+    @property
+    def mixed(self) -> dict[str, tuple[str, ...]]:
+        """The facts of `measured_with` that have several values."""
+        return {what: values for what, values in self.measured_with.items() if len(values) > 1}
