@@ -123,7 +123,7 @@ class Stream(Record, frozen=True, kw_only=True):
     peak_memory: PeakMemory | None = None
     compiled: Compiled | None = None
     precision: PrecisionCheck | None = None
-    threads: Annotated[
+    intra_op_threads: Annotated[
         int | None, Meta(description="intra-op threads of torch in force; null: no torch, or not recorded")
     ] = None
     notes: tuple[str, ...] = ()

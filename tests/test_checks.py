@@ -124,7 +124,7 @@ def test_the_band_of_the_loss(tmp_path: Path) -> None:
     assert "outside the profile's band of 0 to 1" in result["error"]["message"]
     assert result["measurement"]["streams"][0]["precision"]["in_force"] == "fp32"
     assert set(result["measurement"]["streams"][0]["precision"]["parameters"]) == {"float32"}
-    assert result["measurement"]["streams"][0]["threads"] >= 1
+    assert result["measurement"]["streams"][0]["intra_op_threads"] >= 1
     assert result["measurement"]["streams"][0]["slices"], "what was measured is kept"
     well = benchsuite("run", "vae", "-o", "-", "--", *words, "[100, 1000]", cwd=tmp_path)
     assert well.returncode == 0, well.stderr

@@ -11,7 +11,7 @@ from benchsuite import files
 from benchsuite.data import descriptor
 from benchsuite.describe import entries
 from benchsuite.describe.overrides import FIELDS, Overrides
-from benchsuite.describe.tasks import RENDEZVOUS, Job, PageCache, looks_secret
+from benchsuite.describe.tasks import RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, looks_secret
 from benchsuite.describe.training import Compile, Precision, Training
 from benchsuite.errors import ModelError, ProfileError, nearest
 
@@ -34,6 +34,7 @@ _CHOICES = {
     "compile": get_args(Compile),
     "tenant": ("share", "machine"),
     "page_cache": get_args(PageCache),
+    "intra_op_threads": ("auto", "cpus"),
 }
 
 
@@ -84,7 +85,7 @@ def _text(value: Any, field: str, at: str) -> None:
 
 
 def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
-    """Expand the short forms of `placement`, `compile` and `env`, drop nulls (not given), and set `timeout_s`."""
+    """Expand the short forms of some fields, drop nulls (not given), and set `timeout_s`."""
     fields = {key: value for key, value in fields.items() if value is not None}
     placement = fields.get("placement")
     if isinstance(placement, str):
@@ -93,6 +94,8 @@ def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
         fields["placement"] = PLACEMENTS[placement]
     if isinstance(fields.get("env"), dict):
         fields["env"] = {k: str(v) if type(v) is int else v for k, v in fields["env"].items()}
+    if type(fields.get("intra_op_threads")) is int:
+        fields["intra_op_threads"] = str(fields["intra_op_threads"])
     if isinstance(fields.get("compile"), bool):
         fields["compile"] = "default" if fields["compile"] else "none"
     if "timeout_s" not in fields and isinstance(fields.get("max_time_s"), int | float):
@@ -185,6 +188,8 @@ def _check_env(job: Job, at: str) -> None:
             raise ProfileError(
                 f"{at}: field 'env': {key} decides the GPU; set it for the whole run, or use 'placement'"
             )
+        if key in THREAD_VARIABLES and job.training.intra_op_threads.isdecimal():
+            raise ProfileError(f"{at}: field 'env': {key} and intra_op_threads both give a number; remove one of them")
         if looks_secret(key):
             raise ProfileError(
                 f"{at}: field 'env': {key} looks like a secret, and profiles are kept with results; "

@@ -30,6 +30,8 @@ _SECRET = re.compile(
     r"(^|_)([A-Z0-9]*(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL)S?|AUTH|PASS)(_|$)", re.IGNORECASE
 )
 
+# What sets the intra-op threads of torch: MKL's variable has precedence, but not every build of torch uses MKL.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 # The axes of a progression: how many GPUs, or on a CPU how many ranks, a group has.
 PLACE_AXES = ("gpus", "ranks")
 # The launcher sets these for each rank; a worker never inherits them.

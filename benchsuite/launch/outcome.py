@@ -243,7 +243,7 @@ def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Str
         peak_memory=events.end.peak_memory if events.end else None,
         compiled=events.end.compiled if events.end else None,
         precision=ready.precision,
-        threads=ready.threads,
+        intra_op_threads=ready.intra_op_threads,
         notes=notes,
     )
 

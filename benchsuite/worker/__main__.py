@@ -110,7 +110,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         warm_up=warmed,
         software=device.software(),
         precision=precision,
-        threads=intra_op_threads(),
+        intra_op_threads=intra_op_threads(),
         group=ranks.facts if ranks else None,
         notes=step.notes,
     )

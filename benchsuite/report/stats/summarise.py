@@ -171,13 +171,15 @@ def _steadiness(window: Window, use: Use | None) -> dict[str, Any]:
 def _asked(row: Row) -> Job:
     """The job as its profile states it: a batch size that the run found is still "auto".
 
-    `prefetch` is false for a task without a GPU, where it has no effect.
+    Without a GPU, `prefetch` has no effect and is false, and intra-op threads are `auto` no longer: that means `cpus`.
     """
     job = row.task.job
     if row.result and row.result.batch_search:
         job = msgspec.structs.replace(job, params={**job.params, "batch_size": "auto"})
-    if not row.task.gpus and job.training.prefetch:
-        job = msgspec.structs.replace(job, training=msgspec.structs.replace(job.training, prefetch=False))
+    if not row.task.gpus:
+        threads = job.training.intra_op_threads.replace("auto", "cpus")
+        training = msgspec.structs.replace(job.training, prefetch=False, intra_op_threads=threads)
+        job = msgspec.structs.replace(job, training=training)
     return job
 
 
