@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import make_gpu, make_task
 from support import PROGRAMS, benchsuite, environ, one_line_error
 
+from benchsuite.commands.rerun import _moved
+from benchsuite.describe.plan import Place
+from benchsuite.errors import UsageError
 from benchsuite.host import machine
 
 STUBS = PROGRAMS.parent / "stubs"
@@ -119,6 +123,21 @@ def test_a_rerun_finds_its_card_by_uuid_and_takes_another_only_if_asked(tmp_path
     ]
     assert kept["task"]["rerun_of"]["changes"] == changes
     assert all(f"changed: {change}" in other.stderr for change in changes)
+
+
+def test_a_rerun_with_another_placement_keeps_its_card_and_never_takes_another_unasked() -> None:
+    cards = [make_gpu(index) for index in range(3)]
+    old = make_task(gpu=2)
+    each = [Place((card,)) for card in cards]
+    file = Path("r.json")
+    assert _moved(old, each, file, other_gpu=False) == (each[2], ())
+    every = Place(tuple(cards), 3)
+    place, (change,) = _moved(old, [every], file, other_gpu=False)
+    assert (place, change[:42]) == (every, "gpu GPU-0002 (NVIDIA Test) -> GPU-0000 (NV")
+    with pytest.raises(UsageError, match=r"GPU-0002 \(NVIDIA Test\) is not here; --other-gpu runs it on GPU-0000"):
+        _moved(old, each[:2], file, other_gpu=False)
+    assert _moved(old, each[:2], file, other_gpu=True)[0] == each[0]
+    assert _moved(old, [Place()], file, other_gpu=False)[1] == ("gpu GPU-0002 (NVIDIA Test) -> none",)
 
 
 def test_this_machine_is_described_in_full() -> None:

@@ -53,6 +53,13 @@ def test_a_name_that_only_holds_the_letters_of_a_secret_is_an_ordinary_variable(
     assert {*job.env} == {*names}
 
 
+def test_a_command_may_hand_on_a_secret_of_the_shell(tmp_path: Path) -> None:
+    commands = ("TOKEN=$HF_TOKEN fetch", 'TOKEN="$HF_TOKEN" fetch', "sort --key=2 x", "A=1 B=2 make")
+    for command in commands:
+        (job,) = profile.load(write(tmp_path / "p.json", {"a": {"model": "vae", "prepare": command}})).jobs
+        assert job.prepare == command
+
+
 def test_every_parameter_is_recorded_with_its_value() -> None:
     job = next(j for j in profile.load("standard").jobs if j.name == "vae")
     assert {"batch_size", "lr", "seed"} <= set(job.params)
@@ -165,6 +172,14 @@ BAD: dict[str, tuple[Any, tuple[str, ...]]] = {
         ("field 'env'", "OMP_NUM_THREADS and intra_op_threads both give a number"),
     ),
     "secret": ({"a": {**JOB, "env": {"HF_TOKEN": "hush"}}}, ("field 'env'", "HF_TOKEN looks like a secret")),
+    "secret in a command": (
+        {"a": {**JOB, "prepare": "cd /x && HF_TOKEN=hush fetch"}},
+        ("field 'prepare'", "HF_TOKEN looks like a secret"),
+    ),
+    "secret in words": (
+        {"a": {**JOB, "prepare": [["env", "API_KEY='hush'", "fetch"]]}},
+        ("field 'prepare'", "API_KEY looks like"),
+    ),
     "gpu by env": ({"a": {**JOB, "env": {"CUDA_VISIBLE_DEVICES": "1"}}}, ("field 'env'", "decides the GPU")),
     "prepare a list of text": ({"a": {**JOB, "prepare": ["sync"]}}, ("field 'prepare[0]'", "expected array")),
     "job no mapping": ({"a": 3}, ("job 'a'", "expected a mapping")),

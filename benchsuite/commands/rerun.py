@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,6 +108,26 @@ def _elsewhere(original: Result, machine: Machine, place: Place) -> Iterator[str
         yield f"driver {original.machine.driver or 'not known'} -> {machine.driver or 'not known'}"
 
 
+def _moved(old: Task, possible: Sequence[Place], path: Path, other_gpu: bool) -> tuple[Place, tuple[str, ...]]:
+    """The place that a changed placement gives, on the GPUs of the original if possible, and how its GPUs differ.
+
+    Raises:
+        UsageError: the placement is not possible here, or has other GPUs than the original and `other_gpu` is false.
+    """
+    from benchsuite.errors import UsageError
+
+    before = {gpu.uuid: gpu for gpu in old.gpus}
+    place = max(possible, key=lambda p: ([gpu.uuid for gpu in p.gpus] == [*before], p.ranks == old.ranks))
+    if place.skip:
+        raise UsageError(f"{path}: {place.skip}")
+    now = {gpu.uuid: gpu for gpu in place.gpus}
+    was, instead = (", ".join(f"{g.uuid} ({g.name})" for g in gpus.values()) or "none" for gpus in (before, now))
+    unlike = not (before.keys() <= now.keys() or now.keys() <= before.keys())
+    if unlike and not other_gpu:
+        raise UsageError(f"{path}: its GPU {was} is not here; --other-gpu runs it on {instead}")
+    return place, () if was == instead else (f"gpu {was} -> {instead}",)
+
+
 def _place(old: Task, job: Job, path: Path, machine: Machine, other_gpu: bool) -> tuple[Place, tuple[str, ...]]:
     """The place of the rerun, and how its GPUs differ from those of the original, old -> new.
 
@@ -125,11 +145,7 @@ def _place(old: Task, job: Job, path: Path, machine: Machine, other_gpu: bool) -
     gpus, why_not = host.visible(machine.gpus, os.environ)
     parallel, before = job.training.parallel, old.job.training.parallel
     if (job.placement, parallel.dp) != (old.job.placement, before.dp):
-        possible = list(places(job, gpus))
-        place = next((p for p in possible if p.ranks == old.ranks), possible[0])
-        if place.skip:
-            raise UsageError(f"{path}: {place.skip}")
-        return place, ()
+        return _moved(old, list(places(job, gpus)), path, other_gpu)
     by_uuid, taken = {gpu.uuid: gpu for gpu in gpus}, {gpu.uuid for gpu in old.gpus}
     placed, changed = [], []
     for wanted in old.gpus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -36,6 +37,8 @@ _CHOICES = {
     "page_cache": get_args(PageCache),
     "intra_op_threads": ("auto", "cpus"),
 }
+# `NAME=value` in a command. A value that a shell takes from another variable is no secret.
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=['\"]?[^$'\"]")
 
 
 def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides | None = None) -> Job:
@@ -132,9 +135,23 @@ def _checked(job: Job, at: str) -> Job:
     commands = [[job.prepare or "-"]] if isinstance(job.prepare, str) else job.prepare
     if any(not words or not words[0] or "\0" in "".join(words) for words in commands):
         raise ProfileError(f"{at}: field 'prepare': a command is empty or has a null character; remove it")
+    _check_no_secret(job, at)
     _check_data(job, at)
     _check_env(job, at)
     return job
+
+
+def _check_no_secret(job: Job, at: str) -> None:
+    """Raises ProfileError: `env`, or an assignment in `prepare`, has a name that looks like a secret."""
+    commands = [job.prepare.split()] if isinstance(job.prepare, str) else job.prepare
+    assigned = (_ASSIGNED.match(word) for words in commands for word in words)
+    names = {"env": [*job.env], "prepare": [found[1] for found in assigned if found]}
+    for field, found in names.items():
+        for name in filter(looks_secret, found):
+            raise ProfileError(
+                f"{at}: field '{field}': {name} looks like a secret, and profiles are kept with results; "
+                "remove it here and set it in the shell, which hands it on unrecorded"
+            )
 
 
 def _check_ranks(job: Job, at: str) -> None:
@@ -190,8 +207,3 @@ def _check_env(job: Job, at: str) -> None:
             )
         if key in THREAD_VARIABLES and job.training.intra_op_threads.isdecimal():
             raise ProfileError(f"{at}: field 'env': {key} and intra_op_threads both give a number; remove one of them")
-        if looks_secret(key):
-            raise ProfileError(
-                f"{at}: field 'env': {key} looks like a secret, and profiles are kept with results; "
-                "remove it here and set it in the shell, which hands it on unrecorded"
-            )
