@@ -65,6 +65,9 @@ class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
     warm_up: WarmUp
     software: Annotated[dict[str, str], Meta(description="versions as the worker sees them")]
     precision: PrecisionCheck | None = None
+    intra_op_threads: Annotated[
+        int | None, Meta(description="intra-op threads of torch in force; null: no torch, or not recorded")
+    ] = None
     group: GroupUsed | None = None
     notes: Annotated[tuple[str, ...], Meta(description="how training differs from what the job asks for")] = ()
 

@@ -77,6 +77,11 @@ class PrecisionCheck(Record, frozen=True, kw_only=True):
 
     asked: str
     in_force: str
+    dtype: Annotated[str | None, Meta(description="torch's dtype of both probes; null: the default dtype")] = None
+    parameters: Annotated[
+        dict[str, int] | None,
+        Meta(description="torch's dtype -> elements of the model's parameters after warm-up; null: not recorded"),
+    ] = None
     matmul_error: Annotated[float, Meta(description="||result - reference|| / ||reference||")]
     conv_error: Annotated[float, Meta(description="||result - reference|| / ||reference||")]
 
@@ -118,6 +123,9 @@ class Stream(Record, frozen=True, kw_only=True):
     peak_memory: PeakMemory | None = None
     compiled: Compiled | None = None
     precision: PrecisionCheck | None = None
+    intra_op_threads: Annotated[
+        int | None, Meta(description="intra-op threads of torch in force; null: no torch, or not recorded")
+    ] = None
     notes: tuple[str, ...] = ()
 
 

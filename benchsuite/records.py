@@ -103,6 +103,7 @@ class TaskMachine(Record, frozen=True, kw_only=True):
     """The task's own GPUs, and the machine and software behind them."""
 
     gpus: tuple[Gpu, ...]
+    cpu: Annotated[str | None, Meta(description="model of the processors; null: not recorded")] = None
     driver: str | None
     facts_sha256: Annotated[str, Meta(description="SHA-256 of the machine's facts in run.json")]
     software: Annotated[dict[str, str], Meta(description="versions as the worker saw them")] = {}

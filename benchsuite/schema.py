@@ -16,7 +16,8 @@ from benchsuite.upgrade import upgraded
 #    the new fields accumulate and prefetch (1 and false in older files). A run holds machines. Each stream and timeline
 #    names its host, boot and wall-clock anchor (`clock`); before, a result had one anchor. A job may have a matrix.
 # 3  A job has warm_up_s. Before, a task took a fixed number of untimed steps, so that it is 0 in older files.
-SCHEMA = 3
+# 4  `training` has intra_op_threads. Before, each task had as many as its CPUs, so that it is `cpus` in older files.
+SCHEMA = 4
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Content = dict[str, Any]
@@ -85,18 +85,23 @@ def _job_summary_2(job: Content) -> Content:
         "per": gpus,
     }
     if settings := job.get("settings"):
-        work = _workload_2(changed.setdefault("settings", {**settings, **_TRAINING_NEW}))
-        changed["workload"] = job.get("workload") and work
-        own = job.get("workload")
-        changed["tasks"] = [
-            {**task, "workload": work} if own and task.get("workload") == own else task for task in job.get("tasks", ())
-        ]
+        return _rehashed({**job, **changed, "settings": {**settings, **_TRAINING_NEW}}, _WORK_2)
     return {**job, **changed}
 
 
-def _workload_2(settings: Mapping[str, Any]) -> str:
-    """The same hash as `describe.work.workload`."""
-    what = {field: settings.get(field) for field in _WORK_2}
+def _rehashed(job: Content, fields: Sequence[str]) -> Content:
+    """A job of a summary with the hash of its workload from its settings; tasks that had the job's hash get it, too."""
+    own = job.get("workload")
+    if not own:
+        return job
+    work = _workload(job["settings"], fields)
+    tasks = [{**task, "workload": work} if task.get("workload") == own else task for task in job.get("tasks", ())]
+    return {**job, "workload": work, "tasks": tasks}
+
+
+def _workload(settings: Mapping[str, Any], fields: Sequence[str]) -> str:
+    """The same hash as `describe.work.workload` of the schema that has these fields."""
+    what = {field: settings.get(field) for field in fields}
     what["parallel"] = {name: value for name, value in (what["parallel"] or {}).items() if name != "port"}
     return hashlib.sha256(json.dumps(what, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -132,9 +137,43 @@ def _job_summary_3(job: Content) -> Content:
     return {**job, "settings": {**settings, **_JOB_NEW}} if settings else job
 
 
+# --- 3 -> 4 -----------------------------------------------------------------------------------------------------------
+
+# Before schema 4, a task on a GPU had as many intra-op threads as CPUs, too.
+_THREADS_NEW = {"intra_op_threads": "cpus"}
+_WORK_4 = (*_WORK_2, "intra_op_threads")
+
+
+def _task_4(task: Content) -> Content:
+    job = task["job"]
+    return {**task, "job": {**job, "training": {**job["training"], **_THREADS_NEW}}}
+
+
+def _run_4(run: Content) -> Content:
+    return {"begun_schema": run.get("begun_schema", 3)}
+
+
+def _plan_4(plan: Content) -> Content:
+    return {"waves": [{**wave, "tasks": list(map(_task_4, wave["tasks"]))} for wave in plan["waves"]]}
+
+
+def _result_4(result: Content) -> Content:
+    return {"task": _task_4(result["task"])}
+
+
+def _summary_4(summary: Content) -> Content:
+    return {"jobs": [_job_summary_4(job) for job in summary["jobs"]]}
+
+
+def _job_summary_4(job: Content) -> Content:
+    settings = job.get("settings")
+    return _rehashed({**job, "settings": {**settings, **_THREADS_NEW}}, _WORK_4) if settings else job
+
+
 _STEPS: dict[int, dict[str, Callable[[Content], Content]]] = {
     1: {"run": _run_2, "plan": _plan_2, "result": _result_2, "summary": _summary_2},
     2: {"run": _run_3, "plan": _plan_3, "result": _result_3, "summary": _summary_3},
+    3: {"run": _run_4, "plan": _plan_4, "result": _result_4, "summary": _summary_4},
 }
 
 

@@ -47,6 +47,43 @@ def test_fp32_with_the_errors_of_tf32_is_refused(monkeypatch: pytest.MonkeyPatch
     assert checks.check_precision("tf32", "cpu").in_force == "tf32 or fp16"
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_probes_are_float32_whatever_the_default_dtype_is(dtype: Any) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        found = checks.check_precision("fp32", "cpu")
+    finally:
+        torch.set_default_dtype(before)
+    assert (found.in_force, found.dtype) == ("fp32", "float32")
+    assert found.matmul_error > 0, "a probe in float64 has no error"
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "refused"),
+    [
+        ("fp32", torch.bfloat16, True),
+        ("tf32", torch.float16, True),
+        ("fp32", torch.float64, False),
+        ("fp32", torch.float32, False),
+        ("bf16", torch.bfloat16, False),
+    ],
+)
+def test_the_dtype_of_the_parameters_is_recorded_and_refused_if_it_has_too_few_bits(
+    precision: Any, dtype: Any, refused: bool
+) -> None:
+    modules = {"net": torch.nn.Linear(4, 2), "head": torch.nn.Linear(2, 1).to(dtype)}
+    found = checks.check_precision(precision, "cpu")
+    if refused:
+        with pytest.raises(
+            ModelError, match=rf"{precision} was asked for, but parameter 'head.weight' is {str(dtype)[6:]}"
+        ):
+            checks.check_parameters(found, modules)
+    else:
+        kept = checks.check_parameters(found, modules).parameters
+        assert kept == ({"float32": 13} if dtype == torch.float32 else {"float32": 10, str(dtype)[6:]: 3})
+
+
 def workload(lr: float) -> Workload:
     net = torch.nn.Linear(4, 2)
     batch = torch.randn(8, 4)
@@ -86,6 +123,8 @@ def test_the_band_of_the_loss(tmp_path: Path) -> None:
     assert (done.returncode, result["status"]) == (1, "failed")
     assert "outside the profile's band of 0 to 1" in result["error"]["message"]
     assert result["measurement"]["streams"][0]["precision"]["in_force"] == "fp32"
+    assert set(result["measurement"]["streams"][0]["precision"]["parameters"]) == {"float32"}
+    assert result["measurement"]["streams"][0]["intra_op_threads"] >= 1
     assert result["measurement"]["streams"][0]["slices"], "what was measured is kept"
     well = benchsuite("run", "vae", "-o", "-", "--", *words, "[100, 1000]", cwd=tmp_path)
     assert well.returncode == 0, well.stderr

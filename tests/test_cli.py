@@ -103,11 +103,11 @@ def test_lists(tmp_path: Path) -> None:
         assert f"\n{name}: " in f"\n{datasets}"
 
 
-def test_the_schema_is_generated_from_the_types_and_is_that_of_version_3(tmp_path: Path) -> None:
+def test_the_schema_is_generated_from_the_types_and_is_that_of_version_4(tmp_path: Path) -> None:
     """A change of the record shows here; one that old files do not fit needs a new schema number."""
     printed = in_process("list", "schema", cwd=tmp_path).stdout
     assert json.loads(printed)["$ref"] == "#/$defs/Result"
-    golden = Path(__file__).parent / "data" / "result-schema-3.json"
+    golden = Path(__file__).parent / "data" / "result-schema-4.json"
     assert _bare(json.loads(printed)) == _bare(json.loads(golden.read_text(encoding="utf-8")))
 
 
@@ -208,7 +208,7 @@ def test_rerun_of_a_gpu_task_without_a_gpu_is_refused(finished: Path) -> None:
     result["task"]["job"]["placement"]["devices"] = "each"
     other = finished / "gpu.json"
     other.write_text(json.dumps(result))
-    one_line_error(benchsuite("rerun", str(other), cwd=finished), "gpu.json", "GPU 0 (Big) is not here")
+    one_line_error(benchsuite("rerun", str(other), cwd=finished), "gpu.json", "GPU 0 (Big, GPU-1) is not here")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PROGRAMS, benchsuite, environ
+from conftest import make_gpu, make_task
+from support import PROGRAMS, benchsuite, environ, one_line_error
 
+from benchsuite.commands.rerun import _moved
+from benchsuite.describe.plan import Place
+from benchsuite.errors import UsageError
 from benchsuite.host import machine
 
 STUBS = PROGRAMS.parent / "stubs"
@@ -89,7 +93,7 @@ def test_a_dry_run_names_cards_by_uuid_in_the_users_order(tmp_path: Path) -> Non
 
 
 @pytest.mark.torch
-def test_a_rerun_finds_its_card_by_uuid_else_takes_the_same_index_and_says_so(tmp_path: Path) -> None:
+def test_a_rerun_finds_its_card_by_uuid_and_takes_another_only_if_asked(tmp_path: Path) -> None:
     two = with_nvml({"devices": [card(0), card(1)]})
     first = benchsuite(
         "run", "faults:build", "-o", "r.json", "--", "--max-count", "1", "--warm-up-s=0", cwd=tmp_path, env=two
@@ -104,9 +108,36 @@ def test_a_rerun_finds_its_card_by_uuid_else_takes_the_same_index_and_says_so(tm
     assert json.loads(again.stdout)["machine"]["gpus"][0]["uuid"] == "GPU-00"
     assert json.loads(again.stdout)["identity"]["devices"] == [1]
     assert "note" not in again.stderr
-    other = benchsuite("rerun", "r.json", "-o", "-", cwd=tmp_path, env=with_nvml({"devices": [card(7)]}))
-    assert json.loads(other.stdout)["machine"]["gpus"][0]["uuid"] == "GPU-77"
-    assert "its GPU GPU-00 (Card) is not here; using visible GPU 0, GPU-77 (Card)" in other.stderr
+    elsewhere = with_nvml({"devices": [card(7)]})
+    refused = benchsuite("rerun", "r.json", "-o", "-", cwd=tmp_path, env=elsewhere)
+    one_line_error(refused, "its GPU 0 (Card, GPU-00) is not here; --other-gpu runs it on visible GPU 0 (Card, GPU-77)")
+    result["identity"]["host"], result["machine"]["driver"] = "first-host", "1.0"
+    (tmp_path / "r.json").write_text(json.dumps(result))
+    other = benchsuite("rerun", "r.json", "--other-gpu", "-o", "-", cwd=tmp_path, env=elsewhere)
+    kept = json.loads(other.stdout)
+    assert kept["machine"]["gpus"][0]["uuid"] == "GPU-77"
+    changes = [
+        "gpu GPU-00 (Card) -> GPU-77 (Card)",
+        f"host first-host -> {kept['identity']['host']}",
+        f"driver 1.0 -> {kept['machine']['driver']}",
+    ]
+    assert kept["task"]["rerun_of"]["changes"] == changes
+    assert all(f"changed: {change}" in other.stderr for change in changes)
+
+
+def test_a_rerun_with_another_placement_keeps_its_card_and_never_takes_another_unasked() -> None:
+    cards = [make_gpu(index) for index in range(3)]
+    old = make_task(gpu=2)
+    each = [Place((card,)) for card in cards]
+    file = Path("r.json")
+    assert _moved(old, each, file, other_gpu=False) == (each[2], ())
+    every = Place(tuple(cards), 3)
+    place, (change,) = _moved(old, [every], file, other_gpu=False)
+    assert (place, change[:42]) == (every, "gpu GPU-0002 (NVIDIA Test) -> GPU-0000 (NV")
+    with pytest.raises(UsageError, match=r"GPU-0002 \(NVIDIA Test\) is not here; --other-gpu runs it on GPU-0000"):
+        _moved(old, each[:2], file, other_gpu=False)
+    assert _moved(old, each[:2], file, other_gpu=True)[0] == each[0]
+    assert _moved(old, [Place()], file, other_gpu=False)[1] == ("gpu GPU-0002 (NVIDIA Test) -> none",)
 
 
 def test_this_machine_is_described_in_full() -> None:

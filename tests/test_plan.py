@@ -14,7 +14,7 @@ import pytest
 from conftest import make_gpu, make_task
 from support import benchsuite, environ, one_line_error, write_profile
 
-from benchsuite.describe import entries, profile
+from benchsuite.describe import entries, plan, profile
 from benchsuite.describe.command_line import command_line
 from benchsuite.describe.overrides import Overrides
 from benchsuite.describe.plan import make_plan
@@ -22,6 +22,7 @@ from benchsuite.describe.tasks import Gpu, Job, Placement
 from benchsuite.describe.training import Parallel, Training
 from benchsuite.errors import UsageError
 from benchsuite.host.machine import visible
+from benchsuite.launch.child import child_environ
 
 FOUR = [make_gpu(i) for i in range(4)]
 
@@ -137,6 +138,26 @@ def test_only_variables_that_matter_are_recorded() -> None:
     assert set(task.environ) == {
         "OMP_NUM_THREADS", "NCCL_DEBUG", "MY_OWN", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
     }  # fmt: skip
+
+
+def test_a_number_of_threads_of_the_job_replaces_that_of_the_user_and_goes_with_it() -> None:
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    job = msgspec.structs.replace(EACH, training=Training(intra_op_threads="4"))
+    (task,) = make_plan("p", [job], FOUR[:1], environ={"OMP_NUM_THREADS": "9"}).tasks
+    assert [task.environ[name] for name in names] == ["4", "4"]
+    one = plan.again(task, EACH, plan.Place(FOUR[:1]))
+    assert not one.environ.keys() & {*names}, "a rerun with --intra-op-threads auto"
+
+
+def test_a_name_that_looks_like_a_secret_is_never_recorded() -> None:
+    secrets = ("TORCH_SECRET_KEY", "NCCL_TOKEN", "CUDA_PASSWORD", "TORCH_HUB_APIKEY", "OMP_CREDENTIALS")
+    plain = ("TORCH_LOGS", "CUDA_CACHE_PATH", "OMP_NUM_THREADS")
+    variables = dict.fromkeys((*secrets, *plain), "value")
+    (task,) = make_plan("p", [EACH], FOUR[:1], environ=variables).tasks
+    kept = task.environ
+    assert {*plain} <= kept.keys()
+    assert not kept.keys() & {*secrets}
+    assert kept.keys() <= child_environ(task, variables).keys() >= {*secrets}, "the worker inherits them"
 
 
 def test_a_job_whose_extra_is_missing_is_skipped_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

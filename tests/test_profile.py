@@ -47,6 +47,19 @@ def test_defaults_merge_field_by_field_and_params_key_by_key(tmp_path: Path) -> 
     assert b.training.precision == "fp32"
 
 
+def test_a_name_that_only_holds_the_letters_of_a_secret_is_an_ordinary_variable(tmp_path: Path) -> None:
+    names = ("TOKENIZERS_PARALLELISM", "KEYBOARD", "AUTHOR", "COMPASS", "PASSES")
+    (job,) = profile.load(write(tmp_path / "p.json", {"a": {"model": "vae", "env": dict.fromkeys(names, "1")}})).jobs
+    assert {*job.env} == {*names}
+
+
+def test_a_command_may_hand_on_a_secret_of_the_shell(tmp_path: Path) -> None:
+    commands = ("TOKEN=$HF_TOKEN fetch", 'TOKEN="$HF_TOKEN" fetch', "sort --key=2 x", "A=1 B=2 make")
+    for command in commands:
+        (job,) = profile.load(write(tmp_path / "p.json", {"a": {"model": "vae", "prepare": command}})).jobs
+        assert job.prepare == command
+
+
 def test_every_parameter_is_recorded_with_its_value() -> None:
     job = next(j for j in profile.load("standard").jobs if j.name == "vae")
     assert {"batch_size", "lr", "seed"} <= set(job.params)
@@ -164,6 +177,21 @@ BAD: dict[str, tuple[Any, tuple[str, ...]]] = {
     "unknown placement": ({"a": {**JOB, "placement": "per_gpus"}}, ("'per_gpus'", "did you mean 'per_gpu'?")),
     "placement field": ({"a": {**JOB, "placement": {"device": "each"}}}, ("placement", "device")),
     "unknown data": ({"a": {**JOB, "data": "mnits"}}, ("field 'data'", "no data set 'mnits'")),
+    "threads": ({"a": {**JOB, "intra_op_threads": "cpu"}}, ("field 'intra_op_threads'", "did you mean 'cpus'?")),
+    "no threads": ({"a": {**JOB, "intra_op_threads": 0}}, ("field 'intra_op_threads'", "'0'")),
+    "threads twice": (
+        {"a": {**JOB, "intra_op_threads": 2, "env": {"OMP_NUM_THREADS": "3"}}},
+        ("field 'env'", "OMP_NUM_THREADS and intra_op_threads both give a number"),
+    ),
+    "secret": ({"a": {**JOB, "env": {"HF_TOKEN": "hush"}}}, ("field 'env'", "HF_TOKEN looks like a secret")),
+    "secret in a command": (
+        {"a": {**JOB, "prepare": "cd /x && HF_TOKEN=hush fetch"}},
+        ("field 'prepare'", "HF_TOKEN looks like a secret"),
+    ),
+    "secret in words": (
+        {"a": {**JOB, "prepare": [["env", "API_KEY='hush'", "fetch"]]}},
+        ("field 'prepare'", "API_KEY looks like"),
+    ),
     "gpu by env": ({"a": {**JOB, "env": {"CUDA_VISIBLE_DEVICES": "1"}}}, ("field 'env'", "decides the GPU")),
     "prepare a list of text": ({"a": {**JOB, "prepare": ["sync"]}}, ("field 'prepare[0]'", "expected array")),
     "job no mapping": ({"a": 3}, ("job 'a'", "expected a mapping")),
@@ -288,6 +316,7 @@ CHANGES = {
     "matrix": "{seed: [1, 2]}",
     "accumulate": "2",
     "prefetch": "false",
+    "intra_op_threads": "2",
     "array": "1",
     "placement": "cpu",
     "parallel": "{dp: 1}",

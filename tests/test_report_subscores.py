@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from outputs import row, sentences, summary_for, texts
 
 from benchsuite import files
-from benchsuite.report.read.summary import JobSummary, Repeat, TaskGpu, TaskSummary, Use
+from benchsuite.report.read.summary import JobSummary, Repeat, TaskGpu, TaskSummary
+from benchsuite.report.read.use import Use
 from benchsuite.report.show.sections.power import power_figure
 from benchsuite.report.show.sections.subscores import influence_words, subscores_section
 from benchsuite.report.sources import summary_of

@@ -16,8 +16,9 @@ from outputs import line_of, summary_for, text_of, unwrapped
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.measurement import Measurement, PeakMemory
 from benchsuite.records import Pressure, Result, Tenant
-from benchsuite.report.read.summary import JobSummary, StdParts, Use
+from benchsuite.report.read.summary import JobSummary
 from benchsuite.report.read.summary_file import read_summary
+from benchsuite.report.read.use import StdParts, Use
 
 
 def used(rate: float = 100.0, gpu: int = 0, *, reserved: int = 2**33, device: Any = None, **fields: Any) -> Result:

@@ -459,7 +459,9 @@ def good_results(job: Job, repeats: int = 3, gpus: int = 2, **fields: Any) -> It
             yield with_stream(result, precision=CHECKED) if "measurement" not in fields else result
 
 
-CHECKED = PrecisionCheck(asked="fp32", in_force="fp32", matmul_error=1e-7, conv_error=1e-7)
+CHECKED = PrecisionCheck(
+    asked="fp32", in_force="fp32", dtype="float32", parameters={"float32": 8}, matmul_error=1e-7, conv_error=1e-7
+)
 
 
 def with_stream(result: Result, **fields: Any) -> Result:
@@ -561,9 +563,28 @@ def with_data(result: Result, data: DataUsed | None) -> Result:
 )
 def test_precision_is_compared_with_what_was_asked(asked: Any, in_force: str, state: str, tmp_path: Path) -> None:
     job = Job(name="vae", model="vae", training=Training(precision=asked), placement=Placement(devices="each"))
-    checked = PrecisionCheck(asked=asked, in_force=in_force, matmul_error=1e-7, conv_error=1e-7)
+    checked = msgspec.structs.replace(CHECKED, asked=asked, in_force=in_force)
     results = [with_stream(result, precision=checked) for result in good_results(job)]
     assert demands(tmp_path / "run", results)["precision"].state == state
+
+
+@pytest.mark.parametrize(
+    ("asked", "dtypes", "state", "words"),
+    [
+        ("fp32", {"float32": 9, "bfloat16": 1}, "unmet", "fp32 was asked for, parameters are bfloat16"),
+        ("bf16", {"bfloat16": 9}, "unmet", "bf16 was asked for, parameters are bfloat16"),
+        ("fp32", {"float64": 9}, "note", "fp32 was asked for, parameters are float64"),
+        ("fp32", None, "note", "the dtype of parameters is not recorded"),
+    ],
+)
+def test_the_dtype_of_parameters_is_part_of_the_precision(
+    asked: Any, dtypes: dict[str, int] | None, state: str, words: str, tmp_path: Path
+) -> None:
+    job = Job(name="vae", model="vae", training=Training(precision=asked), placement=Placement(devices="each"))
+    checked = msgspec.structs.replace(CHECKED, asked=asked, in_force=asked, parameters=dtypes)
+    results = [with_stream(result, precision=checked) for result in good_results(job)]
+    found = demands(tmp_path / "run", results)["precision"]
+    assert (found.state, words in f"{found.text} {' '.join(found.details)}") == (state, True), found
 
 
 def test_profile_gpus_and_repeats(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from fake_cgroups import GIB, KernelV2, own_ground, v2_tree
 
 from benchsuite import records
 from benchsuite.describe.tasks import Job, Task
+from benchsuite.describe.training import Training
 from benchsuite.errors import UsageError
 from benchsuite.host import cgroups
 from benchsuite.host.cgroups import Cgroup, CgroupPlace
@@ -28,6 +29,7 @@ from benchsuite.host.kernel_files import started_ticks
 from benchsuite.isolation import enter, made_groups, prepared_groups
 from benchsuite.isolation.fencing import Fencing, Isolation
 from benchsuite.isolation.tenant import Tenant
+from benchsuite.isolation.threads import thread_environ
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "cgroup_setup.sh"
 MIB = 1 << 20
@@ -87,7 +89,7 @@ def test_in_the_root_group_tenants_are_made_below_it(tmp_path: Path, kernel: Ker
         "memory.oom.group": "1",
     }
     assert tenants[0].prefix == enter.prefix([first / "cgroup.procs"]), "one hierarchy, entered once"
-    assert tenants[0].environ == {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}
+    assert tenants[0].environ == {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, "it has a GPU"
     for tenant in tenants:
         tenant.close()
     fencing.close()
@@ -181,7 +183,7 @@ def test_more_tasks_than_cpus_share_them_and_that_is_said_or_refused(tmp_path: P
     said = tenants[8].described()
     assert (said.cpu, said.cpus, said.memory) == ("none", (), "v2")
     assert "8 usable CPUs are fewer than 9 tasks" in said.reason
-    assert tenants[8].environ == {}
+    assert tenants[8].environ == both(1)
     with pytest.raises(UsageError, match="fewer than 9 tasks"):
         choose(tmp_path, require=True, largest=9)
     with pytest.raises(UsageError, match="fewer than 9 tasks"):
@@ -191,7 +193,7 @@ def test_more_tasks_than_cpus_share_them_and_that_is_said_or_refused(tmp_path: P
 def test_what_is_asked_is_what_is_done(tmp_path: Path, kernel: KernelV2) -> None:
     nothing = choose(tmp_path, isolation="none")
     [tenant] = nothing.fence(wave(1))
-    assert (tenant.prefix, tenant.environ) == ([], {})
+    assert (tenant.prefix, tenant.environ) == ([], both(1))
     said = tenant.described()
     assert (said.isolation, said.cpu, said.memory, said.reason) == (
         "none",
@@ -212,9 +214,43 @@ def test_a_task_may_have_the_machine(tmp_path: Path, kernel: KernelV2) -> None:
     assert (said.asked, said.cpus, said.memory_bytes) == ("machine", tuple(range(8)), 256 * GIB)
 
 
+def threads_of(gpu: int | None, asked: str = "auto", ranks: int = 1, **environ: str) -> dict[str, str]:
+    """The variables that a task gets on 8 CPUs."""
+    task = make_task(gpu=gpu, ranks=ranks)
+    job = msgspec.structs.replace(task.job, training=Training(intra_op_threads=asked))
+    return thread_environ(msgspec.structs.replace(task, job=job, environ=environ), 8)
+
+
+def both(number: int) -> dict[str, str]:
+    return {"OMP_NUM_THREADS": str(number), "MKL_NUM_THREADS": str(number)}
+
+
+def test_a_task_on_a_gpu_has_one_thread_unless_its_job_asks_for_its_cpus() -> None:
+    assert threads_of(gpu=0) == both(1)
+    assert threads_of(gpu=0, asked="cpus") == both(8)
+    assert threads_of(gpu=None) == threads_of(gpu=None, asked="cpus") == both(8)
+    assert threads_of(gpu=None, ranks=2) == both(4)
+
+
+@pytest.mark.parametrize("gpu", [None, 0])
+def test_a_number_in_one_variable_holds_for_the_other(gpu: int | None) -> None:
+    assert threads_of(gpu, OMP_NUM_THREADS="3") == {"MKL_NUM_THREADS": "3"}
+    assert threads_of(gpu, OMP_NUM_THREADS="3,2") == {"MKL_NUM_THREADS": "3"}, "the first is of the outer level"
+    assert threads_of(gpu, MKL_NUM_THREADS="9") == {"OMP_NUM_THREADS": "9"}
+    assert threads_of(gpu, OMP_NUM_THREADS="2", MKL_NUM_THREADS="9") == {}
+    assert threads_of(gpu, OMP_NUM_THREADS="many") == {}
+
+
 def test_the_users_own_thread_numbers_stand(tmp_path: Path, kernel: KernelV2) -> None:
     [tenant] = choose(tmp_path).fence(wave(1, environ={"OMP_NUM_THREADS": "3"}))
-    assert tenant.environ == {"MKL_NUM_THREADS": "8"}
+    assert tenant.environ == {"MKL_NUM_THREADS": "3"}
+
+
+def test_a_task_on_a_gpu_has_one_thread_without_a_fence_too() -> None:
+    [tenant] = Fencing("none").fence(wave(1))
+    assert tenant.environ == both(1)
+    [bare] = Fencing("none").fence([make_task(gpu=None)])
+    assert bare.environ == {}
 
 
 def test_cpus_are_near_the_gpu(tmp_path: Path, kernel: KernelV2) -> None:

@@ -85,13 +85,23 @@ def test_a_job_says_that_batches_were_copied_on_the_stream_that_computes() -> No
     assert (training.accumulate, training.prefetch, training.array) == (1, False, 1)
 
 
+def test_a_task_of_older_files_had_as_many_threads_as_cpus() -> None:
+    result = from_json(of_schema_1(RESULT), Result)
+    assert result.task.job.training.intra_op_threads == "cpus"
+    third = json.loads(to_json(result)) | {"schema": 3}
+    del third["task"]["job"]["training"]["intra_op_threads"]
+    assert from_json(of_schema_1(third), Result) == result
+
+
 def test_the_warm_up_of_older_files_was_a_number_of_steps() -> None:
     result = from_json(of_schema_1(RESULT), Result)
     assert result.task.job.warm_up_s == 0.0
     second = json.loads(to_json(result)) | {"schema": 2}
     del second["task"]["job"]["warm_up_s"]
+    del second["task"]["job"]["training"]["intra_op_threads"]
     assert from_json(of_schema_1(second), Result) == result
-    settings = {name: value for name, value in work.settings(result.task.job).items() if name != "warm_up_s"}
+    new = ("warm_up_s", "intra_op_threads")
+    settings = {name: value for name, value in work.settings(result.task.job).items() if name not in new}
     jobs = [{"name": "a", "job": "a", "n": 1, "fail": 0, "perf_adj": 1.0, "settings": of} for of in (settings, {})]
     kept = {"schema": 2, "kind": "summary", "source": "x", "jobs": jobs}
     known, unknown = from_json(of_schema_1(kept), Summary).jobs
@@ -127,6 +137,7 @@ def test_shipped_baselines_are_read_and_their_workloads_are_todays_hashes(name: 
         assert (job.job, job.axes) == (("scaling", {"gpus": job.per}) if "scaling" in job.name else (job.name, {}))
         if job.workload:
             assert (job.settings["prefetch"], job.settings["warm_up_s"]) == (False, 0.0)
+            assert job.settings["intra_op_threads"] == "cpus"
             assert job.workload == work.workload(job.settings)
             assert {task.workload for task in job.tasks} == {job.workload}
 
@@ -170,8 +181,11 @@ def older_result(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_older(run: Path, schema: int) -> None:
-    """Rewrite a run folder as schema 1 or 2 had it."""
-    (make_of_schema_1 if schema == 1 else make_of_schema_2)(run)
+    """Rewrite a run folder as schema 1, 2 or 3 had it."""
+    if schema == 1:
+        make_of_schema_1(run)
+    else:
+        make_of_schema_2_or_3(run, schema)
     manifest.seal(run)
 
 
@@ -187,19 +201,25 @@ def make_of_schema_1(run: Path) -> None:
         file.write_text(json.dumps(older_result(json.loads(file.read_text()))))
 
 
-def make_of_schema_2(run: Path) -> None:
+def without_new_fields(job: dict[str, Any], schema: int) -> None:
+    del job["training"]["intra_op_threads"]
+    if schema == 2:
+        del job["warm_up_s"]
+
+
+def make_of_schema_2_or_3(run: Path, schema: int) -> None:
     plan, about = (json.loads((run / name).read_text()) for name in ("plan.json", "run.json"))
     tasks = [task for wave in plan["waves"] for task in wave["tasks"]]
     for one in tasks:
-        del one["job"]["warm_up_s"]
+        without_new_fields(one["job"], schema)
     about["profile"]["sha256"] = profile_hash(tasks)
     about["command"] = about["command"][: about["command"].index("--")]
-    (run / "plan.json").write_text(json.dumps({**plan, "schema": 2}))
-    (run / "run.json").write_text(json.dumps({**about, "schema": 2, "begun_schema": 2}))
+    (run / "plan.json").write_text(json.dumps({**plan, "schema": schema}))
+    (run / "run.json").write_text(json.dumps({**about, "schema": schema, "begun_schema": schema}))
     for file in run.glob("p.*.json"):
         result = json.loads(file.read_text())
-        del result["task"]["job"]["warm_up_s"]
-        file.write_text(json.dumps({**result, "schema": 2}))
+        without_new_fields(result["task"]["job"], schema)
+        file.write_text(json.dumps({**result, "schema": schema}))
 
 
 def profile_hash(tasks: list[dict[str, Any]]) -> str:
@@ -211,8 +231,17 @@ def profile_hash(tasks: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize(
     ("schema", "then", "changes"),
     [
-        (1, ("--warm-up-s", "0", "--no-prefetch"), ("warm_up_s 0.0 -> 2.0", "prefetch False -> True")),
-        (2, ("--warm-up-s", "0"), ("warm_up_s 0.0 -> 2.0",)),
+        (
+            1,
+            ("--warm-up-s", "0", "--no-prefetch", "--intra-op-threads", "cpus"),
+            ("warm_up_s 0.0 -> 2.0", "prefetch False -> True", "intra_op_threads cpus -> auto"),
+        ),
+        (
+            2,
+            ("--warm-up-s", "0", "--intra-op-threads", "cpus"),
+            ("warm_up_s 0.0 -> 2.0", "intra_op_threads cpus -> auto"),
+        ),
+        (3, ("--intra-op-threads", "cpus"), ("intra_op_threads cpus -> auto",)),
     ],
 )
 def test_a_run_of_an_older_schema_is_reported_verified_and_resumed_as_it_was_measured(
@@ -228,7 +257,8 @@ def test_a_run_of_an_older_schema_is_reported_verified_and_resumed_as_it_was_mea
     records = {finding.about: finding.state for finding in check(tmp_path / "out")[RECORDS]}
     assert set(records.values()) == {"ok"}, records
     (job,) = summarise(load(tmp_path / "out")).jobs
-    assert (job.name, job.settings["prefetch"], job.settings["warm_up_s"]) == ("one", False, 0.0)
+    warm_up_s = 0.0 if schema < 3 else 2.0
+    assert (job.name, job.settings["prefetch"], job.settings["warm_up_s"]) == ("one", False, warm_up_s)
     refused = benchsuite(*arguments, "--resume", "--repeat", "2", cwd=tmp_path)
     one_line_error(refused, *changes, f"an older benchsuite started it, so add '-- {' '.join(then)}'")
     resumed = benchsuite(*arguments, "--resume", "--repeat", "2", "--", *then, cwd=tmp_path)

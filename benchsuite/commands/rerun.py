@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 )
 @click.argument("result")
 @click.option("-o", "--out", metavar="OUT", help="A .json file, a folder, or -.  [default: beside RESULT]")
+@click.option("--other-gpu", is_flag=True, help="If the GPU of RESULT is not here, use the one with its index.")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
-def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
+def command(result: str, out: str | None, other_gpu: bool, changes: tuple[str, ...]) -> int:
     """Run the task of a result again.
 
-    It has the same parameters, environment, GPU and data. A rerun is shown beside its original and never counts in a
-    score.
+    It has the same parameters, environment, GPU and data. Another host or driver is listed as a change. A rerun is
+    shown beside its original and never counts in a score.
     """
     from benchsuite.describe.tasks import ProfileUsed
     from benchsuite.errors import OutputError, reason
@@ -44,7 +46,7 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
     original = read_record(path, Result)
     _go_to(original)
     machine = host.describe(os.environ)
-    task = _again(original, path, machine, changes)
+    task = _again(original, path, machine, changes, other_gpu)
     target = Path(out) if out and out != "-" else None
     if target and target.suffix == ".json":
         check_file(target)
@@ -73,8 +75,8 @@ def _go_to(original: Result) -> None:
         os.chdir(original.task.cwd)
 
 
-def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, ...]) -> Task:
-    """The task to run again, with the changes; any other difference is reported on stderr."""
+def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, ...], other_gpu: bool) -> Task:
+    """The task to run again, with the changes. All of them are reported on stderr, those of the machine too."""
     import msgspec
 
     from benchsuite.describe import plan
@@ -88,20 +90,53 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     job = resolve(old.job.name, written(old.job), str(path), Overrides.parse(changes))
     if job.matrix:
         raise UsageError(f"{path}: --matrix: a rerun is one task; put the job into a profile for 'jobs'")
-    altered = tuple(job_changes(old.job, job))
-    place, note = _place(old, job, path, machine)
-    if note:
-        altered = (*altered, note)
+    place, other = _place(old, job, path, machine, other_gpu)
+    altered = (*job_changes(old.job, job), *other, *_elsewhere(original, machine, place))
     if old.data_root and not Path(old.data_root).is_dir():
         raise UsageError(f"{path}: its data folder {old.data_root} is missing; bring it back, or link it there")
-    for change in job_changes(old.job, job):
+    for change in altered:
         click.echo(f"changed: {change}", err=True)
     task = plan.again(old, job, place)
     return msgspec.structs.replace(task, rerun_of=RerunOf(result=path.name, changes=altered))
 
 
-def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, str | None]:
-    """The place of the rerun: the same GPUs, or those with the same indices; this change is printed and returned."""
+def _elsewhere(original: Result, machine: Machine, place: Place) -> Iterator[str]:
+    """Host and driver if they are not those of the original, old -> new. A task without a GPU uses no driver."""
+    if original.identity.host != machine.host:
+        yield f"host {original.identity.host} -> {machine.host}"
+    if original.task.gpus and place.gpus and original.machine.driver != machine.driver:
+        yield f"driver {original.machine.driver or 'not known'} -> {machine.driver or 'not known'}"
+
+
+def _moved(old: Task, possible: Sequence[Place], path: Path, other_gpu: bool) -> tuple[Place, tuple[str, ...]]:
+    """The place that a changed placement gives, on the GPUs of the original if possible, and how its GPUs differ.
+
+    Raises:
+        UsageError: the placement is not possible here, or has other GPUs than the original and `other_gpu` is false.
+    """
+    from benchsuite.errors import UsageError
+
+    before = {gpu.uuid: gpu for gpu in old.gpus}
+    place = max(possible, key=lambda p: ([gpu.uuid for gpu in p.gpus] == [*before], p.ranks == old.ranks))
+    if place.skip:
+        raise UsageError(f"{path}: {place.skip}")
+    now = {gpu.uuid: gpu for gpu in place.gpus}
+    was, instead = (", ".join(f"{g.uuid} ({g.name})" for g in gpus.values()) or "none" for gpus in (before, now))
+    unlike = not (before.keys() <= now.keys() or now.keys() <= before.keys())
+    if unlike and not other_gpu:
+        raise UsageError(f"{path}: its GPU {was} is not here; --other-gpu runs it on {instead}")
+    return place, () if was == instead else (f"gpu {was} -> {instead}",)
+
+
+def _place(old: Task, job: Job, path: Path, machine: Machine, other_gpu: bool) -> tuple[Place, tuple[str, ...]]:
+    """The place of the rerun, and how its GPUs differ from those of the original, old -> new.
+
+    Args:
+        other_gpu: in place of a GPU that is not here, take the one with the same visible index.
+
+    Raises:
+        UsageError: a GPU is not here, or the place that the changes ask for does not exist.
+    """
     from benchsuite.describe.plan import Place, places
     from benchsuite.describe.tasks import PLACE_AXES
     from benchsuite.errors import UsageError
@@ -110,26 +145,25 @@ def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, st
     gpus, why_not = host.visible(machine.gpus, os.environ)
     parallel, before = job.training.parallel, old.job.training.parallel
     if (job.placement, parallel.dp) != (old.job.placement, before.dp):
-        possible = list(places(job, gpus))
-        place = next((p for p in possible if p.ranks == old.ranks), possible[0])
-        if place.skip:
-            raise UsageError(f"{path}: {place.skip}")
-        return place, None
+        return _moved(old, list(places(job, gpus)), path, other_gpu)
+    by_uuid, taken = {gpu.uuid: gpu for gpu in gpus}, {gpu.uuid for gpu in old.gpus}
     placed, changed = [], []
     for wanted in old.gpus:
-        found = [g for g in gpus if g.uuid == wanted.uuid] or [
-            g for g in gpus if g.visible_index == wanted.visible_index and g.uuid not in {o.uuid for o in old.gpus}
-        ]
-        if not found:
-            reason = machine.gpu_note or why_not or f"only {len(gpus)} GPUs are visible"
-            raise UsageError(f"{path}: its GPU {wanted.visible_index} ({wanted.name}) is not here: {reason}")
-        if found[0].uuid != wanted.uuid:
-            instead = f"using visible GPU {found[0].visible_index}, {found[0].uuid} ({found[0].name})"
-            click.echo(f"note: its GPU {wanted.uuid} ({wanted.name}) is not here; {instead}", err=True)
-            changed.append(f"gpu {wanted.uuid} -> {found[0].uuid}")
-        placed.append(found[0])
+        found = by_uuid.get(wanted.uuid)
+        if found is None:
+            missing = f"its GPU {wanted.visible_index} ({wanted.name}, {wanted.uuid}) is not here"
+            others = (g for g in gpus if g.visible_index == wanted.visible_index and g.uuid not in taken)
+            found = next(others, None)
+            if found is None:
+                reason = machine.gpu_note or why_not or f"only {len(gpus)} GPUs are visible"
+                raise UsageError(f"{path}: {missing}: {reason}")
+            instead = f"visible GPU {found.visible_index} ({found.name}, {found.uuid})"
+            if not other_gpu:
+                raise UsageError(f"{path}: {missing}; --other-gpu runs it on {instead}")
+            changed.append(f"gpu {wanted.uuid} ({wanted.name}) -> {found.uuid} ({found.name})")
+        placed.append(found)
     axes: dict[str, int] = {axis: old.axes[axis] for axis in PLACE_AXES if axis in old.axes}
-    return Place(tuple(placed), old.ranks, axes=axes), "; ".join(changed) or None
+    return Place(tuple(placed), old.ranks, axes=axes), tuple(changed)
 
 
 def _beside(original: Result, again: Result) -> None:

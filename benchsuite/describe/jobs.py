@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -11,7 +12,7 @@ from benchsuite import files
 from benchsuite.data import descriptor
 from benchsuite.describe import entries
 from benchsuite.describe.overrides import FIELDS, Overrides
-from benchsuite.describe.tasks import RENDEZVOUS, Job, PageCache
+from benchsuite.describe.tasks import RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, looks_secret
 from benchsuite.describe.training import Compile, Precision, Training
 from benchsuite.errors import ModelError, ProfileError, nearest
 
@@ -34,7 +35,10 @@ _CHOICES = {
     "compile": get_args(Compile),
     "tenant": ("share", "machine"),
     "page_cache": get_args(PageCache),
+    "intra_op_threads": ("auto", "cpus"),
 }
+# `NAME=value` in a command. A value that a shell takes from another variable is no secret.
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=['\"]?[^$'\"]")
 
 
 def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides | None = None) -> Job:
@@ -84,7 +88,7 @@ def _text(value: Any, field: str, at: str) -> None:
 
 
 def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
-    """Expand the short forms of `placement`, `compile` and `env`, drop nulls (not given), and set `timeout_s`."""
+    """Expand the short forms of some fields, drop nulls (not given), and set `timeout_s`."""
     fields = {key: value for key, value in fields.items() if value is not None}
     placement = fields.get("placement")
     if isinstance(placement, str):
@@ -93,6 +97,8 @@ def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
         fields["placement"] = PLACEMENTS[placement]
     if isinstance(fields.get("env"), dict):
         fields["env"] = {k: str(v) if type(v) is int else v for k, v in fields["env"].items()}
+    if type(fields.get("intra_op_threads")) is int:
+        fields["intra_op_threads"] = str(fields["intra_op_threads"])
     if isinstance(fields.get("compile"), bool):
         fields["compile"] = "default" if fields["compile"] else "none"
     if "timeout_s" not in fields and isinstance(fields.get("max_time_s"), int | float):
@@ -129,9 +135,23 @@ def _checked(job: Job, at: str) -> Job:
     commands = [[job.prepare or "-"]] if isinstance(job.prepare, str) else job.prepare
     if any(not words or not words[0] or "\0" in "".join(words) for words in commands):
         raise ProfileError(f"{at}: field 'prepare': a command is empty or has a null character; remove it")
+    _check_no_secret(job, at)
     _check_data(job, at)
     _check_env(job, at)
     return job
+
+
+def _check_no_secret(job: Job, at: str) -> None:
+    """Raises ProfileError: `env`, or an assignment in `prepare`, has a name that looks like a secret."""
+    commands = [job.prepare.split()] if isinstance(job.prepare, str) else job.prepare
+    assigned = (_ASSIGNED.match(word) for words in commands for word in words)
+    names = {"env": [*job.env], "prepare": [found[1] for found in assigned if found]}
+    for field, found in names.items():
+        for name in filter(looks_secret, found):
+            raise ProfileError(
+                f"{at}: field '{field}': {name} looks like a secret, and profiles are kept with results; "
+                "remove it here and set it in the shell, which hands it on unrecorded"
+            )
 
 
 def _check_ranks(job: Job, at: str) -> None:
@@ -185,3 +205,5 @@ def _check_env(job: Job, at: str) -> None:
             raise ProfileError(
                 f"{at}: field 'env': {key} decides the GPU; set it for the whole run, or use 'placement'"
             )
+        if key in THREAD_VARIABLES and job.training.intra_op_threads.isdecimal():
+            raise ProfileError(f"{at}: field 'env': {key} and intra_op_threads both give a number; remove one of them")

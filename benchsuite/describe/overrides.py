@@ -18,8 +18,9 @@ from benchsuite.errors import ProfileError, nearest
 _FIXED = ("name", "model", "entry", "params", "training")
 # Fields of a job that older profiles lack: schema of the plan -> the values that every job of then has.
 AS_THEN: dict[int, tuple[tuple[str, str], ...]] = {
-    1: (("prefetch", "false"), ("warm_up_s", "0")),
-    2: (("warm_up_s", "0"),),
+    1: (("prefetch", "false"), ("warm_up_s", "0"), ("intra_op_threads", "cpus")),
+    2: (("warm_up_s", "0"), ("intra_op_threads", "cpus")),
+    3: (("intra_op_threads", "cpus"),),
 }
 _LISTS = ("loss_band", "tags")  # `0,20` stands for `[0, 20]`, as with parameters
 

@@ -18,6 +18,7 @@ from benchsuite.describe import entries
 from benchsuite.describe.matrix import Cell, cells
 from benchsuite.describe.tasks import (
     PLACE_AXES,
+    THREAD_VARIABLES,
     Gpu,
     Job,
     Plan,
@@ -138,7 +139,8 @@ def again(old: Task, job: Job, place: Place) -> Task:
         if axis not in PLACE_AXES
     }
     cell = Cell(cell_name(job.name, axes), axes, job)
-    environ = {name: value for name, value in old.environ.items() if name not in old.job.env}
+    of_job = {**_given_threads(old.job), **old.job.env}
+    environ = {name: value for name, value in old.environ.items() if name not in of_job}
     task = make_task(cell, place, Around(old.profile, environ, old.data_root), old.repeat)
     return msgspec.structs.replace(task, id=old.id, copy=old.copy, cwd=old.cwd)
 
@@ -182,13 +184,23 @@ def missing_packages(job: Job) -> str | None:
 
 
 def task_environ(job: Job, gpus: Sequence[Gpu], environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that a task records: those of the user, its GPUs by UUID, and the job's `env`."""
+    """The environment variables that a task records: those of the user, its GPUs by UUID, and the job's `env`.
+
+    A number of intra-op threads that the job gives replaces that of the user.
+    """
     return {
         **recorded_environ(environ),
+        **_given_threads(job),
         "CUDA_DEVICE_ORDER": environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
         "CUDA_VISIBLE_DEVICES": ",".join(g.uuid for g in gpus) or NO_GPU,
         **job.env,
     }
+
+
+def _given_threads(job: Job) -> dict[str, str]:
+    """The variables for a number of intra-op threads; empty if the job gives no number."""
+    threads = job.training.intra_op_threads
+    return dict.fromkeys(THREAD_VARIABLES, threads) if threads.isdecimal() else {}
 
 
 def plan_of(tasks: Sequence[Task]) -> Plan:

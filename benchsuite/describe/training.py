@@ -44,5 +44,13 @@ class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool,
         Meta(description="a GPU copies the next batch (of 1 MiB or more) on a CUDA stream of its own during a step"),
     ] = True
+    intra_op_threads: Annotated[
+        str,
+        Meta(
+            pattern=r"^(auto|cpus|[1-9]\d{0,3})$",
+            description="CPU threads of torch in each process: `auto` is 1 on a GPU, else `cpus`: as many as its CPUs; "
+            "OMP_NUM_THREADS and MKL_NUM_THREADS take precedence over both words",
+        ),
+    ] = "auto"
     parallel: Annotated[Parallel, Meta(description="ranks that train one model together")] = Parallel()
     array: Annotated[int, Meta(gt=0, description="fused models in one process")] = 1

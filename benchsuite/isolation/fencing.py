@@ -16,9 +16,9 @@ from benchsuite.host import cgroups, cpus
 from benchsuite.isolation import made_groups
 from benchsuite.isolation.prepared_groups import PreparedGroups
 from benchsuite.isolation.tenant import Tenant
+from benchsuite.isolation.threads import thread_environ
 
 Isolation = Literal["auto", "cgroup", "affinity", "none"]
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PAGE_BYTES = 4096
 REMEDY = "prepare groups with: sudo scripts/cgroup_setup.sh, or leave out --require-isolation"
 
@@ -202,15 +202,17 @@ class Fencing:
         try:
             group = self.made.group(mine, memory_bytes)
         except OSError as error:
-            return self._unfenced(facts, f"the group could not be made: {made_groups.said(error)}")
+            return self._unfenced(task, facts, f"the group could not be made: {made_groups.said(error)}")
         return self._entered(task, facts, group)
 
     def _prepared_tenant(self, task: Task, index: int, mine: tuple[int, ...], prepared: PreparedGroups) -> Tenant:
         asked = task.job.tenant
         if asked == "machine":
-            return self._unfenced(self._facts(asked, (), 0), "the whole machine was asked for, which no group bounds")
+            return self._unfenced(
+                task, self._facts(asked, (), 0), "the whole machine was asked for, which no group bounds"
+            )
         if index >= len(prepared.groups):
-            return self._unfenced(self._facts(asked, (), 0), f"only {len(prepared.groups)} groups are prepared")
+            return self._unfenced(task, self._facts(asked, (), 0), f"only {len(prepared.groups)} groups are prepared")
         if prepared.cpus:
             mine = prepared.cpus[index]
         return self._entered(task, self._facts(asked, mine, prepared.memory_bytes or 0), prepared.groups[index])
@@ -220,22 +222,19 @@ class Fencing:
         if group:
             facts = msgspec.structs.replace(facts, group=_name(group))
         affinity = facts.cpus if facts.cpu == "affinity" else ()
-        # As many threads as CPUs may be busy, divided among the ranks; what the user or the job has set stays.
-        size = str(max(1, min(len(facts.cpus) or self.count, self.count) // task.ranks))
-        bounded = facts.cpu != "none" or task.ranks > 1
-        environ = {name: size for name in THREADS if bounded and name not in task.environ}
-        return Tenant(facts, group, made=self.made is not None, affinity=affinity, environ=environ)
+        share = min(len(facts.cpus) or self.count, self.count) if facts.cpu != "none" or task.ranks > 1 else None
+        return Tenant(facts, group, made=self.made is not None, affinity=affinity, environ=thread_environ(task, share))
 
     def _refuse(self, why: str) -> None:
         if self.require:
             raise UsageError(f"--require-isolation: {why}; {REMEDY}")
 
-    def _unfenced(self, facts: records.Tenant, why: str) -> Tenant:
+    def _unfenced(self, task: Task, facts: records.Tenant, why: str) -> Tenant:
         if facts.asked != "machine" or self.made:
             self._refuse(why)
         reason = f"{why}; {facts.reason}"
         bare = records.Tenant(asked=facts.asked, isolation=self.isolation, reason=reason, crowded=facts.crowded)
-        return Tenant(bare)
+        return Tenant(bare, environ=thread_environ(task, None))
 
     def close(self) -> None:
         """Remove the groups that were made and release the prepared ones; close the tenants before."""

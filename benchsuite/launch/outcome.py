@@ -193,6 +193,7 @@ def _result(
     )
     machine = TaskMachine(
         gpus=task.gpus,
+        cpu=setting.machine.cpu,
         driver=setting.machine.driver if task.gpus else None,
         facts_sha256=setting.facts_sha256,
         software=seen.ready.software if seen.ready else {},
@@ -242,6 +243,7 @@ def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Str
         peak_memory=events.end.peak_memory if events.end else None,
         compiled=events.end.compiled if events.end else None,
         precision=ready.precision,
+        intra_op_threads=ready.intra_op_threads,
         notes=notes,
     )
 

@@ -28,7 +28,11 @@ from benchsuite.schema import SCHEMA, to_json
 from benchsuite.writing import replace
 
 # Defaults that are newer than a run of an older schema: the change that a resume sees -> the words that undo it.
-_NEW_DEFAULTS = {"prefetch False -> True": "--no-prefetch", "warm_up_s 0.0 -> 2.0": "--warm-up-s 0"}
+_NEW_DEFAULTS = {
+    "prefetch False -> True": "--no-prefetch",
+    "warm_up_s 0.0 -> 2.0": "--warm-up-s 0",
+    "intra_op_threads cpus -> auto": "--intra-op-threads cpus",
+}
 
 
 @dataclass(frozen=True)

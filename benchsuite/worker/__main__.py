@@ -20,7 +20,7 @@ from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, Slice
 from benchsuite.measurement import Phase, Slice, read_clock
 from benchsuite.models import Share
 from benchsuite.worker.build import build, module_of, seed_of
-from benchsuite.worker.checks import check_band, check_precision
+from benchsuite.worker.checks import check_band, check_parameters, check_precision, intra_op_threads
 from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.loop import timed_loop
@@ -98,6 +98,8 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
     batches = step.feed(iter(workload.batches(share)))
     warmed = warm_up(step, batches, device, 0.0 if assignment.probe else task.job.warm_up_s, ranks)
+    if precision:
+        precision = check_parameters(precision, workload.modules)
     ready = Ready(
         n=events.count,
         at_s=time.monotonic(),
@@ -108,6 +110,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         warm_up=warmed,
         software=device.software(),
         precision=precision,
+        intra_op_threads=intra_op_threads(),
         group=ranks.facts if ranks else None,
         notes=step.notes,
     )

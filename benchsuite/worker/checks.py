@@ -1,9 +1,13 @@
-"""Checks outside the timed part: the precision is the one asked for, and the model has learnt."""
+"""Checks outside the timed part: precision and parameters are as asked for, and the model has learnt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from benchsuite.describe.training import Precision
 from benchsuite.errors import ModelError
@@ -12,15 +16,19 @@ from benchsuite.models import Workload
 from benchsuite.worker.precision import MIXED, autocast
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 # Relative errors against fp64 (norm of the difference over the norm): fp32 carries 24 bits, TF32 and fp16 11, bf16 8.
 FP32_AT_MOST = 5e-6
 ELEVEN_BITS_AT_MOST = 1.2e-3
+# Floating-point dtypes with at least the 24 bits of fp32.
+_EXACT = frozenset({"float32", "float64", "complex64", "complex128"})
 
 
 def check_precision(precision: Precision, device: str, *, steps_itself: bool = False) -> PrecisionCheck:
     """Compare a matrix product and a convolution, in the precision of the steps, with fp64.
+
+    The probes are float32 tensors, whatever default dtype the model's module has set.
 
     Args:
         steps_itself: the model has a step of its own, which ignores mixed precision.
@@ -34,7 +42,7 @@ def check_precision(precision: Precision, device: str, *, steps_itself: bool = F
     generator = torch.Generator().manual_seed(0)
 
     def normal(*size: int) -> Tensor:
-        return torch.randn(*size, generator=generator).to(device)
+        return torch.randn(*size, generator=generator, dtype=torch.float32).to(device)
 
     a, b = normal(256, 512), normal(512, 256)
     images, kernels = normal(4, 32, 16, 16), normal(32, 32, 3, 3)
@@ -45,7 +53,37 @@ def check_precision(precision: Precision, device: str, *, steps_itself: bool = F
     if precision == "fp32" and in_force != "fp32":
         errors = f"matrix product {matmul:.1e}, convolution {conv:.1e}"
         raise ModelError(f"fp32 was asked for, but errors are those of {in_force} ({errors} against fp64)")
-    return PrecisionCheck(asked=precision, in_force=in_force, matmul_error=matmul, conv_error=conv)
+    return PrecisionCheck(asked=precision, in_force=in_force, dtype=_dtype(a), matmul_error=matmul, conv_error=conv)
+
+
+def check_parameters(found: PrecisionCheck, modules: Mapping[str, nn.Module]) -> PrecisionCheck:
+    """The check with the dtypes of all parameters, trained and frozen. Call it after the warm-up.
+
+    A model may cast itself within its first steps.
+
+    Raises:
+        ModelError: fp32 or tf32 was asked for, and parameters have a floating-point dtype of fewer bits than float32.
+    """
+    elements: Counter[str] = Counter()
+    for name, module in modules.items():
+        for path, parameter in module.named_parameters():
+            dtype = _dtype(parameter)
+            elements[dtype] += parameter.numel()
+            if found.asked not in MIXED and parameter.is_floating_point() and dtype not in _EXACT:
+                remedy = "leave the model in float32 and give the job a precision such as bf16"
+                raise ModelError(f"{found.asked} was asked for, but parameter '{name}.{path}' is {dtype}; {remedy}")
+    return msgspec.structs.replace(found, parameters=dict(elements))
+
+
+def intra_op_threads() -> int | None:
+    """The intra-op threads that torch computes with on the CPU; None if this process has not imported torch."""
+    torch = sys.modules.get("torch")
+    return torch.get_num_threads() if torch else None
+
+
+def _dtype(tensor: Tensor) -> str:
+    """The dtype in torch's words, such as "float32"."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _error(precision: Precision, operation: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> float:

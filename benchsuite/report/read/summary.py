@@ -13,6 +13,7 @@ from msgspec import Meta
 from benchsuite.describe.tasks import PLACE_AXES
 from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.report.measure.intervals import Interval
+from benchsuite.report.read.use import StdParts, Use
 from benchsuite.schema import SCHEMA, Record
 
 
@@ -24,58 +25,6 @@ class ProfileRef(Record, frozen=True, kw_only=True):
     official: bool | None = None
     based_on: str | None = None
     differences: tuple[str, ...] = ()
-
-
-class Use(Record, frozen=True, kw_only=True):
-    """The use of GPUs, memory and CPUs in the measured part; fields are null if not recorded.
-
-    A task's figure is the mean over its GPUs, a job's the mean over its ok tasks that have one.
-    """
-
-    tasks: Annotated[int, Meta(description="ok tasks with such figures")] = 1
-    gpu_percent: Annotated[float | None, Meta(description="time in which any kernel ran (NVML)")] = None
-    sm_percent: Annotated[float | None, Meta(description="mean share of SMs that were busy (GPM)")] = None
-    tensor_percent: Annotated[float | None, Meta(description="use of all tensor pipes (GPM)")] = None
-    sm_clock_mhz: float | None = None
-    temperature_c: float | None = None
-    pcie_tx_mib_s: float | None = None
-    pcie_rx_mib_s: float | None = None
-    power_w: Annotated[float | None, Meta(description="of one GPU, by its energy counter where it has one")] = None
-    power_limit_w: float | None = None
-    items_per_joule: Annotated[
-        float | None, Meta(description="throughput in the window over the power of all GPUs in the measured part")
-    ] = None
-    device_reserved_bytes: Annotated[int | None, Meta(description="peak of one GPU, the largest")] = None
-    host_rss_bytes: Annotated[int | None, Meta(description="peak of a task, its ranks added up")] = None
-    clock_events: Annotated[
-        dict[str, float] | None,
-        Meta(description="share of `watched_s` under each reason why clocks were not at their highest"),
-    ] = None
-    watched_s: Annotated[float | None, Meta(description="seconds that were sampled, added up over GPUs")] = None
-    cpu_waiting: Annotated[
-        float | None, Meta(description="share of the time in which a process of the task waited for a CPU (PSI)")
-    ] = None
-    cpu_throttled: Annotated[
-        float | None, Meta(description="share of the time in which the run's CPU quota held processes back")
-    ] = None
-    cpu_stolen: Annotated[
-        float | None,
-        Meta(description="share of its processors' time with work that a hypervisor withheld (steal)"),
-    ] = None
-
-
-class StdParts(Record, frozen=True, kw_only=True):
-    """The parts of std%, relative to the mean of the tasks concerned; null with one GPU or one repeat.
-
-    Their squares add up to the square of the whole.
-    """
-
-    gpus: Annotated[float | None, Meta(description="population standard deviation of the GPUs' means")] = None
-    repeats: Annotated[float | None, Meta(description="population standard deviation of the repeats' means")] = None
-    rest: Annotated[float | None, Meta(description="standard deviation of what both leave")] = None
-    complete: Annotated[
-        int, Meta(description="repeats behind the parts: those in which each GPU (or copy) that was ever ok is ok")
-    ] = 0
 
 
 class TaskGpu(Record, frozen=True, kw_only=True):
@@ -193,6 +142,9 @@ class JobSummary(Record, frozen=True, kw_only=True):
     unlike: Annotated[
         tuple[str, ...], Meta(description="how tasks differ in what they train, old -> new; then perf means nothing")
     ] = ()
+    unlike_machines: Annotated[
+        tuple[str, ...], Meta(description="how the machines of the tasks differ; then there is no perf")
+    ] = ()
     settings: Annotated[dict[str, Any], Meta(description="what was asked, by field")] = {}
     tags: Annotated[tuple[str, ...], Meta(description="labels of the job")] = ()
     data_used: Annotated[tuple[DataUsed, ...], Meta(description="what the tasks read")] = ()
@@ -268,6 +220,9 @@ class Summary(Record, frozen=True, kw_only=True):
         tuple[Machine, ...], Meta(description="those of the first session; empty where no run.json says")
     ] = ()
     code: tuple[Code, ...] = ()
+    measured_with: Annotated[
+        dict[str, tuple[str, ...]], Meta(description="host, processor, GPU, driver and torch of the results -> values")
+    ] = {}
     gpus_used: int = 0
     isolation: Annotated[dict[str, int], Meta(description="fence in force -> number of tasks")] = {}
     data: Annotated[dict[str, int], Meta(description="data read -> number of tasks")] = {}
@@ -296,4 +251,10 @@ class Summary(Record, frozen=True, kw_only=True):
     @property
     def any_ok(self) -> bool:
         """Whether any task, or a rerun, has a throughput."""
-        return any(job.perf is not None for job in self.jobs) or any(r.task.status == "ok" for r in self.reruns)
+        measured = any(job.perf is not None or any(t.perf is not None for t in job.tasks) for job in self.jobs)
+        return measured or any(rerun.task.status == "ok" for rerun in self.reruns)
+
+    @property
+    def mixed(self) -> dict[str, tuple[str, ...]]:
+        """The facts of `measured_with` that have several values."""
+        return {what: values for what, values in self.measured_with.items() if len(values) > 1}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchsuite.report.measure.intervals import mean
-from benchsuite.report.read.summary import Use
+from benchsuite.report.read.use import Use
 from benchsuite.telemetry import CAPPED, SLOWING
 
 # The uses of a job's tasks on one GPU.

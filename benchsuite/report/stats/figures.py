@@ -47,8 +47,17 @@ def with_figures(job: JobSummary, items_per_joule: float | None) -> JobSummary:
         use=job_use(job.tasks, items_per_joule),
         repeats=_repeats(job.tasks),
     )
+    if job.unlike_machines:
+        return _without_figures(job)
     around = job_mean(job)
     return replace(job, interval=around.interval if around else None)
+
+
+def _without_figures(job: JobSummary) -> JobSummary:
+    """The job without any figure over its tasks, whose machines differ. The tasks keep theirs."""
+    repeats = tuple(replace(repeat, perf=None) for repeat in job.repeats)
+    none = dict.fromkeys(("perf", "std", "std_parts", "perf_unthrottled", "use", "interval"))
+    return replace(job, **none, perf_adj=0.0, repeats=repeats)
 
 
 def _state(n: int, ok: int, not_run: int) -> JobState:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.load import OPEN
-from benchsuite.report.read.summary import Summary, TaskSummary, Use
+from benchsuite.report.read.summary import Summary, TaskSummary
+from benchsuite.report.read.use import Use
 
 
 @dataclass(frozen=True, order=True)

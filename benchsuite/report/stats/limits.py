@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from benchsuite.report.read.summary import JobSummary, Use
+from benchsuite.report.read.summary import JobSummary
+from benchsuite.report.read.use import Use
 from benchsuite.report.show.format import percent
 
 LimitName = Literal["GPU", "host", "CPU", "communication", "not known"]

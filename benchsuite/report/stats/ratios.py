@@ -103,7 +103,7 @@ def job_ratio(
         verdict=Verdict(None),
         of_means=_ratio(both[0].mean - both[1].mean) if both[0] and both[1] else None,
         unknown=" and ".join(unknown) or None,
-        excluded=base.excluded or job.excluded,
+        excluded=base.excluded or job.excluded or _of_unlike_machines(job, base),
         fields=job.unlike or base.unlike or trained_changes(job.settings, base.settings) if same is False else (),
         forced=unlike and same is False and difference is None,
         difference=difference,
@@ -112,6 +112,13 @@ def job_ratio(
         base_factor=base.unit_factor or 1.0,
         unsteady=(job.unsteady, base.unsteady),
     )
+
+
+def _of_unlike_machines(job: JobSummary, base: JobSummary) -> str | None:
+    """Why a job has no single rate on a side; None if it has one on both."""
+    sides = (("this run", job), ("the baseline", base))
+    mixed = " and ".join(name for name, of in sides if of.unlike_machines)
+    return f"results of unlike machines in {mixed}" if mixed else None
 
 
 def _ratio(log: float) -> float | None:

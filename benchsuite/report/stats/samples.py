@@ -71,6 +71,8 @@ def repeat_rates(job: JobSummary) -> dict[Key, float]:
     two-way fit log rate = place + repeat. A place without any ok task is left out of every repeat. Nothing is filled in
     where the fit has no single answer: for two groups of places that are never ok in the same repeat.
     """
+    if job.unlike_machines:
+        return {}
     if all(task.perf is None for task in job.tasks):
         return {(r.session, r.repeat): r.perf for r in job.repeats if r.perf is not None}
     sessions: dict[int, dict[tuple[object, ...], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))

@@ -216,6 +216,9 @@ def _blocking(summary: Summary, weighed: Collection[JobSummary], weighing: Weigh
         to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
         yield f"in progress: {to_run} of {count(n, 'task')} still to run"
     yield from (why for job in weighed if not job.to_run and (why := _no_figure(job)))
+    unlike = [job.name for job in weighed if job.unlike_machines]
+    if unlike:
+        yield f"results of unlike machines: {', '.join(few(unlike, _NAMED))}"
     not_run = [f"{job.name} ({job.not_run} of {job.n})" for job in weighed if job.not_run]
     if not_run:
         yield f"tasks never run: {', '.join(not_run)}"
@@ -249,6 +252,8 @@ def _sessions(job: JobSummary) -> int:
 
 def _no_figure(job: JobSummary) -> str | None:
     """Why a job has no figure, though tasks of it ran."""
+    if job.unlike_machines:
+        return None
     if job.perf is None:
         failed = job.fail - job.not_run
         return f"{job.name} fails in {failed} of {count(job.ended - job.not_run, 'task')}" if failed else None

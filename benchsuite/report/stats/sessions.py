@@ -10,6 +10,7 @@ from itertools import accumulate, combinations
 from msgspec.structs import replace
 
 from benchsuite.errors import ResultError
+from benchsuite.report.read.mixed import facts_of_machine, joined
 from benchsuite.report.read.summary import BadFile, JobSummary, ProfileRef, RerunSummary, Session, Summary
 from benchsuite.report.read.workload import data_used, tally
 from benchsuite.report.stats.differences import differences, trained_changes
@@ -52,6 +53,7 @@ def together(summaries: Sequence[Summary], names: Sequence[str]) -> Summary:
         planned=all(s.planned for s in summaries),
         in_progress=any(s.in_progress for s in summaries),
         profile=_profile([s.profile for s in summaries]),
+        measured_with=joined(map(_measured_with, summaries)),
         code=tuple(dict.fromkeys(code for s in summaries for code in s.code)),
         isolation=_added(s.isolation for s in summaries),
         data=_added(s.data for s in summaries),
@@ -109,15 +111,30 @@ def _check(summaries: Sequence[Summary], names: Sequence[str]) -> None:
 
 
 def _mismatch(first: Summary, other: Summary) -> tuple[str, str, str] | None:
-    """The profiles or the GPUs of two runs if they differ, and the rule that this breaks; None if the runs agree."""
+    """The profiles, GPUs or processors of two runs if they differ, and the rule that this breaks; None if they agree.
+
+    Drivers and packages may differ, which the report says.
+    """
     profiles = [_profile_words(summary.profile) for summary in (first, other)]
     if profiles[0] != profiles[1]:
         return profiles[0], profiles[1], "one profile"
     ours, theirs = _models(first), _models(other)
-    if first.gpus_used == other.gpus_used and (ours == theirs or not ours or not theirs):
-        return None
     used = _gpus_words(first.gpus_used, ours), _gpus_words(other.gpus_used, theirs)
+    if first.gpus_used == other.gpus_used and (ours == theirs or not ours or not theirs):
+        used = _processors(first), _processors(other)
+        if used[0] == used[1] or not all(used):
+            return None
     return *used, "one machine or of equal machines"
+
+
+def _processors(summary: Summary) -> str:
+    """The processors of a run's machines, in words; empty if they are not recorded."""
+    return " and ".join(sorted({f"{machine.cpus} x {machine.cpu}" for machine in summary.machines}))
+
+
+def _measured_with(summary: Summary) -> Mapping[str, tuple[str, ...]]:
+    """The facts of a run's results, else those of its machines."""
+    return summary.measured_with or joined(map(facts_of_machine, summary.machines))
 
 
 def _same_run(one: Summary, other: Summary) -> bool:
@@ -216,6 +233,7 @@ def _job(sessions: Sequence[JobSummary]) -> JobSummary:
         tasks=tuple(task for job in sessions for task in job.tasks),
         to_run=sum(job.to_run for job in sessions),
         unit=next((job.unit for job in sessions if job.unit), None),
+        unlike_machines=tuple(dict.fromkeys(change for job in sessions for change in job.unlike_machines)),
         unlike=tuple(dict.fromkeys(change for job in sessions for change in (*job.unlike, *_changes(job, first)))),
         data_used=data_used(used for job in sessions for used in job.data_used),
         batch_size=first.batch_size if len({job.batch_size for job in sessions}) == 1 else None,

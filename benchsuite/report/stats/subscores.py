@@ -107,6 +107,8 @@ def without_figure(job: JobSummary | None) -> str | None:
         return f"has {count(job.to_run, 'task')} still to run"
     if job.not_run:
         return f"has {count(job.not_run, 'task')} of {job.n} that never ran"
+    if job.unlike_machines:
+        return "has results of unlike machines"
     if job.perf is None:
         return f"has no ok task of {job.n}"
     return None if job.perf > 0 else "has a throughput of 0"

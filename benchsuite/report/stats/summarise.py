@@ -16,16 +16,9 @@ from benchsuite.errors import BenchError
 from benchsuite.records import Code, Result
 from benchsuite.report.measure.window import Window
 from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
-from benchsuite.report.read.summary import (
-    BadFile,
-    JobSummary,
-    ProfileRef,
-    RerunSummary,
-    Summary,
-    TaskGpu,
-    TaskSummary,
-    Use,
-)
+from benchsuite.report.read.mixed import facts_of, unlike_machines
+from benchsuite.report.read.summary import BadFile, JobSummary, ProfileRef, RerunSummary, Summary, TaskGpu, TaskSummary
+from benchsuite.report.read.use import Use
 from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
 from benchsuite.report.show.format import percent
 from benchsuite.report.stats.differences import trained_changes
@@ -44,7 +37,7 @@ def summarise(loaded: Loaded) -> Summary:
     every = [row.result for row in loaded.rows if row.result] or [row.result for row in loaded.reruns if row.result]
     measured = [result for result in every if result.measurement.streams]
     wall = min((result.timeline.clock.wall for result in every), default=None)
-    jobs = tuple(_job(name, rows, loaded.in_progress) for name, rows in by_job.items())
+    jobs = tuple(_job(name, rows, loaded.in_progress, loaded.planned) for name, rows in by_job.items())
     left_out = _left_out(loaded)
     return Summary(
         source=loaded.path.resolve().name,
@@ -55,6 +48,7 @@ def summarise(loaded: Loaded) -> Summary:
         profile=_profile(loaded, every),
         machines=loaded.run.machines if loaded.run else (),
         code=_codes(loaded, every),
+        measured_with=facts_of(measured or every),
         gpus_used=len({gpu.uuid for row in loaded.rows for gpu in row.task.gpus}),
         isolation=tally(fence(result) for result in measured or every),
         data=tally(data(result) for result in measured),
@@ -82,7 +76,8 @@ def _left_out(loaded: Loaded) -> tuple[str, ...]:
     return tuple(name for name in every if name not in planned)
 
 
-def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
+def _job(name: str, rows: Sequence[Row], in_progress: bool, planned: bool) -> JobSummary:
+    """One row of the report. The tasks of a plan are of one machine: a run continues on its own machine only."""
     ok = [row for row in rows if row.status == "ok"]
     tasks = tuple(task_summary(row) for row in rows)
     job = JobSummary(
@@ -98,6 +93,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         perf_adj=0.0,
         workload=tasks[0].workload,
         unlike=_unlike(rows, tasks),
+        unlike_machines=() if planned else unlike_machines(rows),
         settings=_settings(rows[0]),
         tags=rows[0].task.job.tags,
         data_used=data_used(row.result.data for row in rows if row.result and row.result.data),
@@ -175,13 +171,15 @@ def _steadiness(window: Window, use: Use | None) -> dict[str, Any]:
 def _asked(row: Row) -> Job:
     """The job as its profile states it: a batch size that the run found is still "auto".
 
-    `prefetch` is false for a task without a GPU, where it has no effect.
+    Without a GPU, `prefetch` has no effect and is false, and intra-op threads are `auto` no longer: that means `cpus`.
     """
     job = row.task.job
     if row.result and row.result.batch_search:
         job = msgspec.structs.replace(job, params={**job.params, "batch_size": "auto"})
-    if not row.task.gpus and job.training.prefetch:
-        job = msgspec.structs.replace(job, training=msgspec.structs.replace(job.training, prefetch=False))
+    if not row.task.gpus:
+        threads = job.training.intra_op_threads.replace("auto", "cpus")
+        training = msgspec.structs.replace(job.training, prefetch=False, intra_op_threads=threads)
+        job = msgspec.structs.replace(job, training=training)
     return job
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from benchsuite.records import Result
 from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.load import Row
-from benchsuite.report.read.summary import StdParts, TaskSummary, Use
+from benchsuite.report.read.summary import TaskSummary
+from benchsuite.report.read.use import StdParts, Use
 from benchsuite.telemetry import DeviceTelemetry, stolen_share
 
 _GAUGES = (

@@ -8,7 +8,7 @@ fields keep the order of the old record.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,9 @@ _FIELDS_1 = (
     *("timeout_s", "loss_band", "precision", "compile", "channels_last", "data", "page_cache", "prepare", "env"),
     *("tenant", "tags"),
 )
-# The fields of a job that schema 2 did not have.
+# The fields of a job that schema 2 did not have, and those of its training that schema 3 did not have.
 _NEW_IN_3 = ("warm_up_s",)
+_TRAINING_NEW_IN_4 = ("intra_op_threads",)
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
@@ -61,7 +62,9 @@ def jobs_of_schema(schema: int, found: Sequence[Job]) -> tuple[str, ...]:
     """
     if schema == 1:
         return (_of_schema_1(found),)
-    return (_of_schema_2(found),) if schema == 2 else ()
+    if schema in (2, 3):
+        return (_without(found, _NEW_IN_3 if schema == 2 else ()),)
+    return ()
 
 
 def _of_schema_1(found: Sequence[Job]) -> str:
@@ -73,11 +76,13 @@ def _of_schema_1(found: Sequence[Job]) -> str:
     return hashlib.sha256(msgspec.json.encode(rows)).hexdigest()
 
 
-def _of_schema_2(found: Sequence[Job]) -> str:
+def _without(found: Sequence[Job], left_out: Collection[str]) -> str:
     rows = []
     for job in found:
         fields = msgspec.to_builtins(job)
-        rows.append(_ordered({name: value for name, value in fields.items() if name not in _NEW_IN_3}, job))
+        training = {name: value for name, value in fields["training"].items() if name not in _TRAINING_NEW_IN_4}
+        fields["training"] = training
+        rows.append(_ordered({name: value for name, value in fields.items() if name not in left_out}, job))
     return _sha256(rows)
 
 

@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from benchsuite.describe.training import Precision
 from benchsuite.findings import Finding, note, ok, unmet
+from benchsuite.measurement import PrecisionCheck
 from benchsuite.records import Result
 from benchsuite.report.read.workload import COLD, WARM
 from benchsuite.report.show.format import count, one_line, percent
@@ -18,6 +20,9 @@ from benchsuite.telemetry import SLOWING, STOLEN_LIMIT, DeviceTelemetry
 # From most to least exact, as `worker.checks` names them; then the name there of each precision of a job.
 _EXACT = ("fp32", "tf32 or fp16", "bf16")
 _ASKED = {"fp32": "fp32", "tf32": "tf32 or fp16", "amp-fp16": "tf32 or fp16", "bf16": "bf16"}
+# Dtypes of parameters with fewer bits than float32, and with more. Mixed precision keeps parameters in float32, too.
+_SHORT = frozenset({"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"})
+_LONG = frozenset({"float64", "complex128"})
 
 
 @dataclass(frozen=True)
@@ -80,31 +85,39 @@ def _data(results: Iterable[Result]) -> Iterator[Finding]:
 
 
 def _precision(results: Iterable[Result]) -> Finding:
-    less, more = list[str](), list[str]()
-    unchecked, checked = set(), 0
-    for result in results:
-        for stream in result.measurement.streams:
-            if stream.precision is None:
-                unchecked.add(result.task.job.name)
-                continue
-            checked += 1
-            asked, found = result.task.job.training.precision, stream.precision.in_force
-            said = f"{result.task.id}: {asked} was asked for, {found} was in force"
-            if stream.precision.asked != asked or found not in _EXACT:
-                less.append(f"{said}, checked as {stream.precision.asked}")
-            elif found != _ASKED[asked]:
-                (less if _EXACT.index(found) > _EXACT.index(_ASKED[asked]) else more).append(said)
-    if less:
-        remedy = "unset what overrides precision, such as NVIDIA_TF32_OVERRIDE"
+    found = [(result.task, stream.precision) for result in results for stream in result.measurement.streams]
+    checked = [(task, check) for task, check in found if check]
+    off = [
+        (exact, f"{task.id}: {asked} was asked for, {said}")
+        for task, check in checked
+        for asked in [task.job.training.precision]
+        for said, exact in _off(asked, check)
+    ]
+    if less := [said for exact, said in off if not exact]:
+        remedy = "unset what overrides precision, such as NVIDIA_TF32_OVERRIDE, and leave parameters in float32"
         return unmet("precision", f"{count(len(less), 'stream')} less exact than was asked for", remedy, less)
-    if more:
+    if more := [said for _, said in off]:
         text = f"{count(len(more), 'stream')} more exact than was asked for: slower, but valid"
         return note("precision", text, None, more)
-    if unchecked:
-        return note(
-            "precision", f"as asked in {count(checked, 'stream')}; not checked in {some(sorted(unchecked), 30)}"
-        )
-    return ok("precision", f"in force as asked in all {count(checked, 'stream')}")
+    as_asked = f"as asked in {count(len(checked), 'stream')}"
+    if unchecked := sorted({task.job.name for task, check in found if not check}):
+        return note("precision", f"{as_asked}; not checked in {some(unchecked, 30)}")
+    if unknown := [task.id for task, check in checked if check.parameters is None]:
+        return note("precision", f"{as_asked}; the dtype of parameters is not recorded", None, unknown)
+    return ok("precision", f"in force as asked in all {count(len(checked), 'stream')}, parameters in float32")
+
+
+def _off(asked: Precision, check: PrecisionCheck) -> Iterator[tuple[str, bool]]:
+    """Each way in which a stream computes in another precision, in words, and whether it is more exact."""
+    found, wanted = check.in_force, _ASKED[asked]
+    if check.asked != asked or found not in _EXACT:
+        yield f"{found} was in force, checked as {check.asked}", False
+    elif found != wanted:
+        yield f"{found} was in force", _EXACT.index(found) < _EXACT.index(wanted)
+    dtypes = (check.parameters or {}).keys()
+    for others in (dtypes & _SHORT, dtypes & _LONG):
+        if others:
+            yield f"parameters are {' and '.join(sorted(others))}", others <= _LONG
 
 
 def _stolen(results: list[Result]) -> Finding:

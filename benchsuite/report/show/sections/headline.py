@@ -86,7 +86,7 @@ def _verdict(summary: Summary, score: Score, comparisons: Sequence[Comparison]) 
 
 def _worst(summary: Summary, score: Score) -> str:
     """The jobs that succeed nowhere, or never on a GPU: "vae FAILS in 6 of 6 tasks"."""
-    lost = [job for job in summary.jobs if failed(job) and job.perf is None]
+    lost = [job for job in summary.jobs if failed(job) and job.perf is None and not job.unlike_machines]
     lost.sort(key=lambda job: -failed(job))
     found = [f"{one_line(job.name)} FAILS in {failed(job)} of {count(job.n, 'task')}" for job in lost]
     found += [

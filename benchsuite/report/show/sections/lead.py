@@ -11,6 +11,7 @@ from benchsuite.report.show.format import bounds, count, few, one_line, ratio
 from benchsuite.report.show.sections.against import VERDICT_TONES, covered, withheld_words
 from benchsuite.report.show.sections.failures import never_label, never_words
 from benchsuite.report.show.sections.headline import headline
+from benchsuite.report.show.sections.mixed import mixed_sentences
 from benchsuite.report.show.sections.named_difference import only_settings, setting_sentences
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.overall import Overall
@@ -27,6 +28,7 @@ def lead(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> I
     """The headline, what it cannot hold about this run, then one line for each baseline."""
     first = headline(summary, score, comparisons)
     yield first
+    yield from mixed_sentences(summary)
     if summary.jobs:
         yield from (one for comparison in comparisons for one in setting_sentences(comparison, first.text))
     if not summary.jobs or smoke_check(summary):
