@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from conftest import make_result, make_task
 from benchsuite import rundir
 from benchsuite.describe.tasks import Job
 from benchsuite.errors import OutputError, ResultError
-from benchsuite.events import EventReader
+from benchsuite.events import LONGEST_LINE_BYTES, EventReader
 from benchsuite.records import Result
 from benchsuite.rundir import RunDir
 from benchsuite.schema import from_json, to_json
@@ -155,11 +156,53 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         rundir.RunDir.create(tmp_path, None, None)  # type: ignore[arg-type]
 
 
-def test_a_line_of_events_that_is_no_text_is_passed_over_and_counted(tmp_path: Path) -> None:
-    file = tmp_path / "events.jsonl"
-    file.write_bytes(b'{"event":"sl\xce"}\n\xff\n')
+SLICE = '{"event":"slice","n":0,"origin_s":%s,"slice":[%s],"loss":null}'
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"event":"sl\xce"}', "utf-8"),
+        (b"\xff", "malformed"),
+        (b"", "truncated"),
+        (b"\x00" * 4096, "malformed"),
+        (b'{"event":"gone"}', "gone"),
+        (b'{"event":"slice","x":' + b"[" * 99_999 + b"]" * 99_999 + b"}", "nested too deeply"),
+        (b"x" * LONGEST_LINE_BYTES, "longer than"),
+        ((SLICE % ("1.0", "0.0,0.5,1,null")).encode(), "null"),
+        ((SLICE % ("1.0", "0.0,0.5,1,1" + "0" * 400)).encode(), "integer"),
+        ((SLICE % ("1.0", "0.0,0.5,1,1e300")).encode(), "int"),
+        ((SLICE % ("1.0", "0.0,0.5,1,-5")).encode(), "-5 items"),
+        ((SLICE % ("1.0", "0.0,0.5,0,1")).encode(), "0 steps"),
+        ((SLICE % ("1.0", "0.5,0.0,1,1")).encode(), "from 0.5 s to 0 s"),
+        ((SLICE % ("1.0", "0.0,1e300,1,1")).encode(), "1e\\+300 s"),
+        ((SLICE % ("1e300", "0.0,0.5,1,1")).encode(), "time 1e\\+300 s"),
+        ((SLICE % ("1e999", "0.0,0.5,1,1")).encode(), "out of range"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_first_line_that_is_no_event_is_named_and_nothing_after_it_is_read(
+    line: bytes, why: str, tmp_path: Path
+) -> None:
+    file, good = tmp_path / "events.jsonl", (SLICE % ("1.0", "0.0,0.5,1,1")).encode()
+    file.write_bytes(good + b"\n" + line + b"\n" + good + b"\n")
     reader = EventReader(file)
-    assert (reader.new(), reader.damaged) == ([], 2)
+    assert len(reader.new()) == 1
+    assert reader.damaged
+    assert reader.damaged.startswith("line 2 is ")
+    assert re.search(why, reader.damaged)
+    assert reader.new() == []
+
+
+def test_many_events_are_read_at_once_and_half_a_line_waits(tmp_path: Path) -> None:
+    file, good = tmp_path / "events.jsonl", (SLICE % ("1.0", "0.0,0.5,1,1")).encode() + b"\n"
+    many = 2 * LONGEST_LINE_BYTES // len(good)
+    file.write_bytes(good * many + good[:20])
+    reader = EventReader(file)
+    assert len(reader.new()) == many
+    with file.open("ab") as more:
+        more.write(good[20:])
+    assert (len(reader.new()), reader.damaged) == (1, None)
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:

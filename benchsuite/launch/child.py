@@ -119,6 +119,8 @@ class Child:
     def _why_end(self) -> Ended | None:
         if self._asked_to_stop():
             return "interrupted"
+        if self.seen.damaged:
+            return "damaged"
         if time.monotonic() <= self.deadline_s:
             return None
         if self.seen.measured and not self.stop_said:

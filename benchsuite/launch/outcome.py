@@ -64,6 +64,8 @@ def classify(
     raised = seen.raised
     if raised and exit.ended == "interrupted" and exit.asked_s is not None and raised.at_s > exit.asked_s:
         raised = None  # the model's reaction to SIGTERM is not a failure of the model
+    if seen.damaged and exit.ended != "interrupted":
+        return "failed", Failure(kind="events", message=f"{seen.damaged}; {done}", traceback=printed)
     if seen.end and exit.code == 0:
         return "ok", None
     if tenant and tenant.oom_kills and exit.ended == "exited":
@@ -226,7 +228,7 @@ def _streams(seen: TaskEvents, clock: Clock) -> tuple[Stream, ...]:
 def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Stream:
     notes = ready.notes
     if events.damaged:
-        notes = (*notes, f"{events.damaged} damaged lines in the event file were skipped")
+        notes = (*notes, f"the event file: {events.damaged}; nothing after it was read")
     held = [s.slice for s in events.slices if s.slice.phase == "hold"]
     measured = [s for s in events.slices if s.slice.phase == "measure"]
     return Stream(
@@ -254,7 +256,7 @@ def _joined(held: Sequence[Slice]) -> tuple[Slice, ...]:
         start_s=held[0].start_s,
         end_s=held[-1].end_s,
         steps=sum(s.steps for s in held),
-        items=sum(s.items for s in held),
+        items=min(sum(s.items for s in held), (1 << 63) - 1),
         phase="hold",
     )
     return (whole,)

@@ -13,7 +13,7 @@ GRACE_S = 5.0
 # A process that SIGKILL does not end within this time is stuck in the kernel: the run continues without it.
 STUCK_S = 10.0
 
-Ended = Literal["exited", "timed_out", "interrupted"]
+Ended = Literal["exited", "timed_out", "interrupted", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Exit:
 
     Attributes:
         code: the exit code of its root, negative for a signal; None if even SIGKILL did not end it.
-        ended: why it was asked to end; "exited" if it ended by itself.
+        ended: why it was asked to end; "exited" if it ended by itself, "damaged" if its event file holds something else
+            than events.
         asked_s: when it was asked to end, on CLOCK_MONOTONIC.
         behind: of a group that timed out, the ranks that were behind the others at that moment, in words.
         stuck: SIGKILL did not end it.

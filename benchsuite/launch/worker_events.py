@@ -18,7 +18,7 @@ class ProcessEvents:
     """What one process has reported so far.
 
     Attributes:
-        damaged: the number of lines that could not be read.
+        damaged: what is wrong with the first line that is not an event, in words; nothing after it was read.
         measured_all: a slice has met the stop rule.
     """
 
@@ -26,7 +26,7 @@ class ProcessEvents:
     slices: list[SliceClosed] = field(default_factory=list)
     end: End | None = None
     raised: Raised | None = None
-    damaged: int = 0
+    damaged: str | None = None
     measured_all: bool = False
 
     def take(self, events: Iterable[Event]) -> None:
@@ -76,6 +76,16 @@ class TaskEvents:
     @property
     def measured(self) -> bool:
         return all(rank.measured for rank in self.ranks)
+
+    @property
+    def damaged(self) -> str | None:
+        """The first event file that holds something else than events, in words; None if there is no such file."""
+        if len(self.ranks) == 1 and self.launcher is None:
+            return self.ranks[0].damaged and f"its event file: {self.ranks[0].damaged}"
+        if self.launcher and self.launcher.damaged:
+            return f"the launcher's event file: {self.launcher.damaged}"
+        found = ((rank, events.damaged) for rank, events in enumerate(self.ranks) if events.damaged)
+        return next((f"rank {rank} of {len(self.ranks)}, its event file: {why}" for rank, why in found), None)
 
     @property
     def raised(self) -> Raised | None:

@@ -34,6 +34,11 @@ from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
 from benchsuite.worker.warmup import PROBE_S, loss_of, probe, warm_up
 from benchsuite.worker.ways import make_step
 
+# An event may hold no longer integer.
+MOST_IN_A_SLICE = (1 << 63) - 1
+# Of an error's text, the result keeps this many characters.
+LONGEST_TEXT = 8000
+
 
 def main(task_file: str) -> int:
     """Run one assignment.
@@ -59,8 +64,8 @@ def main(task_file: str) -> int:
             n=events.count,
             at_s=time.monotonic(),
             kind=kind,
-            message=message,
-            traceback=_clean(text[-8000:]),
+            message=message[:LONGEST_TEXT],
+            traceback=_clean(text[-LONGEST_TEXT:]),
             oom=oom,
             of_peers=grouped and is_of_peers(error),
         )
@@ -209,6 +214,8 @@ class Measuring:
         one = Slice(
             start_s=round(start_s, 6), end_s=round(end_s, 6), steps=timed.steps, items=timed.items, phase=self.phase
         )
+        if timed.items > MOST_IN_A_SLICE:
+            raise ModelError(f"{timed.steps} steps took {timed.items:,} items, too many to record; use a larger unit")
         loss = loss_of(self.step)
         if self.phase == "measure":
             self.last_loss = loss
