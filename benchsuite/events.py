@@ -51,7 +51,10 @@ def rank_file(events: str, rank: int) -> str:
 
 
 def pulse_file(events: str) -> str:
-    """The file of a group's heartbeats: for each rank a counter of 8 bytes, which the rank increases as it trains."""
+    """The file of a group's heartbeats: for each rank a counter of 8 bytes, which the rank increases as it trains.
+
+    The pids of the ranks follow, 8 bytes each.
+    """
     return f"{events.removesuffix('.jsonl')}.pulse"
 
 
@@ -110,7 +113,16 @@ class Raised(Record, frozen=True, kw_only=True, tag="error", tag_field="event"):
     of_peers: Annotated[bool, Meta(description="another rank could not be reached, so the cause is elsewhere")] = False
 
 
-Event: TypeAlias = Ready | SliceClosed | End | Raised
+class Exited(Record, frozen=True, kw_only=True, tag="exit", tag_field="event"):
+    """A rank's process has ended. The launcher of its group reports it."""
+
+    n: Annotated[int, Meta(description="number of the event in its file, from 0")]
+    at_s: float
+    rank: int
+    code: Annotated[int, Meta(description="exit code, negative for a signal")]
+
+
+Event: TypeAlias = Ready | SliceClosed | End | Raised | Exited
 _decode = msgspec.json.Decoder(Event).decode
 
 

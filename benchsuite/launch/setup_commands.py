@@ -66,5 +66,5 @@ def _command(
     if exit.ended != "exited":
         return f" did not end within {task.job.timeout_s:g} s", process.last_lines(log)
     if exit.code:
-        return f" ended with {process.signal_name(exit.code) or f'status {exit.code}'}", process.last_lines(log)
+        return f" {process.exit_in_words(exit.code)}", process.last_lines(log)
     return None

@@ -23,6 +23,7 @@ from benchsuite.worker.build import build, module_of, seed_of
 from benchsuite.worker.checks import check_band, check_precision
 from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.device import Device, open_device
+from benchsuite.worker.exits import announce
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.parent_death import die_with_parent
@@ -50,16 +51,19 @@ def main(task_file: str) -> int:
     assignment = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment)
     grouped = assignment.task.ranks > 1
     rank = rank_of(os.environ) if grouped else 0
+    if grouped:
+        announce(Path(pulse_file(assignment.events)), rank, assignment.task.ranks)
     events = EventWriter(rank_file(assignment.events, rank) if grouped else assignment.events)
     try:
         _run(assignment, events, rank)
-    except Exception as error:  # the one place where any error of a model becomes a result
+    except (Exception, SystemExit) as error:  # the one place where any error of a model becomes a result
         oom = no_device_memory(error)
         kind = "model" if isinstance(error, BenchError) else type(error).__name__
         text = "".join(traceback.format_exception(error))
-        print(text, file=sys.stderr, flush=True)
+        if not isinstance(error, SystemExit):  # argparse, for one, has printed the reason: it stays the last line
+            print(text, file=sys.stderr, flush=True)
         size = None if assignment.probe else assignment.task.job.params.get("batch_size")
-        message = _clean(needed(error, size) if oom else str(error).strip() or type(error).__name__)
+        message = _clean(needed(error, size) if oom else _message(error))
         raised = Raised(
             n=events.count,
             at_s=time.monotonic(),
@@ -72,6 +76,12 @@ def main(task_file: str) -> int:
         events.write(raised)
         return 1
     return 0
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"the model ended the process by sys.exit({error.code!r})"
+    return str(error).strip() or type(error).__name__
 
 
 def _exit(status: int) -> None:
