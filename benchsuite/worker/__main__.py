@@ -20,6 +20,7 @@ from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, Slice
 from benchsuite.measurement import Phase, Slice, read_clock
 from benchsuite.models import Share
 from benchsuite.worker.build import build, module_of, seed_of
+from benchsuite.worker.causes import with_cause
 from benchsuite.worker.checks import check_band, check_precision
 from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.device import Device, open_device
@@ -81,7 +82,7 @@ def main(task_file: str) -> int:
 def _message(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the model ended the process by sys.exit({error.code!r})"
-    return str(error).strip() or type(error).__name__
+    return with_cause(str(error).strip(), os.environ) or type(error).__name__
 
 
 def _exit(status: int) -> None:
