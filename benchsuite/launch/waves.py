@@ -136,7 +136,7 @@ class Runner:
             _say(running)
             if self._interrupt.asked() and not self._stopping:
                 self._stopping = True
-                self._observer.say(f"stopping: tasks have {GRACE_S:g} s to end; a second Ctrl-C kills them at once")
+                self._observer.say(f"stopping: tasks have {GRACE_S:g} s to end; Ctrl-C again kills them at once")
             self._observer.look(running)
             if running:
                 time.sleep(LOOK_EVERY_S)
