@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -9,6 +10,7 @@ import re
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -63,14 +65,62 @@ def test_eight_writers_at_once_leave_eight_files(tmp_path: Path) -> None:
     assert all(isinstance(result, Result) for _, result in found)
 
 
-def test_a_file_system_without_hard_links_is_served_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+REFUSALS = ("EPERM", "EACCES", "EXDEV", "EINVAL", "ENOTSUP", "ENOSYS", "EMLINK")
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_file_system_without_hard_links_is_served_too(
+    refusal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_links(source: object, target: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
+        raise OSError(getattr(errno, refusal), os.strerror(getattr(errno, refusal)))
 
     monkeypatch.setattr(os, "link", no_links)
     paths = [rundir.write_result(tmp_path, make_result(), WHEN) for _ in range(2)]
     assert [p.name[-11:-5] for p in paths] == ["123456", "123457"]
     assert sorted(tmp_path.iterdir()) == sorted(paths)
+
+
+def test_a_name_that_is_reserved_but_cannot_be_given_is_free_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(source: object, target: object) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    def no_rename(source: object, target: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(Path, "replace", no_rename)
+    with pytest.raises(OSError, match="Input/output error"):
+        rundir.write_result(tmp_path, make_result(), WHEN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_nfs_makes_twice_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has made the link, its answer is lost, and the repeated call finds the name taken."""
+
+    def twice(source: Path, target: Path, link: Callable[..., None] = os.link) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", twice)
+    path = rundir.write_result(tmp_path, make_result(), WHEN)
+    assert path.name[-11:-5] == "123456"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("refusal", "served"), [(errno.EINVAL, True), (errno.ENOSYS, True), (errno.EIO, False)])
+def test_a_file_system_that_cannot_flush_is_served_too(
+    refusal: int, served: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_flush(fd: int) -> None:
+        raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(os, "fsync", no_flush)
+    with contextlib.nullcontext() if served else pytest.raises(OSError, match="Input/output error"):
+        rundir.write_result(tmp_path, make_result(), WHEN)
+    assert len(list(tmp_path.iterdir())) == served
 
 
 def test_a_full_disk_leaves_neither_half_a_file_nor_a_lost_old_one(tmp_path: Path) -> None:
