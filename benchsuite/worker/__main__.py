@@ -68,7 +68,7 @@ def main(task_file: str) -> int:
         raised = Raised(
             n=events.count,
             at_s=time.monotonic(),
-            kind=kind,
+            kind=kind[:200],
             message=message[:LONGEST_TEXT],
             traceback=_clean(text[-LONGEST_TEXT:]),
             oom=oom,
