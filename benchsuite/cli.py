@@ -6,9 +6,11 @@ import contextlib
 import importlib
 import os
 import pkgutil
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -21,10 +23,32 @@ _SECTIONS = {
     "Read results": ("report", "plot", "summary", "verify"),
     "Find out": ("list", "completion"),
 }
+# What a shell shows for a command that SIGPIPE has ended.
+READER_GONE = 128 + signal.SIGPIPE
 _ORDER = [name for names in _SECTIONS.values() for name in names]
 
 
+class _ReaderGone(Exception):
+    """Whoever read the output has closed it. click would exit with 1 for a BrokenPipeError."""
+
+
+@contextlib.contextmanager
+def _pipes() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise _ReaderGone from None
+
+
 class _Commands(click.Group):
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with _pipes():  # --help prints here
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _pipes():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         names = [m.name for m in pkgutil.iter_modules(commands.__path__) if not m.name.startswith("_")]
         return sorted(names, key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n))
@@ -70,12 +94,16 @@ def benchsuite() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line. Each error is one line on stderr, and the exit status is that of the error.
 
+    If the reader of the output has closed it, as `head` does, the exit status is 141: that of an end by SIGPIPE.
+
     Args:
         arguments: the words after the program's name; None for those of this process.
     """
     _open_closed()
     try:
-        sys.exit(benchsuite.main(args=arguments, prog_name="benchsuite", standalone_mode=False) or 0)
+        status = benchsuite.main(args=arguments, prog_name="benchsuite", standalone_mode=False) or 0
+        sys.stdout.flush()
+        sys.exit(status)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -91,9 +119,9 @@ def main(arguments: list[str] | None = None) -> None:
     except (BenchError, Interrupted) as error:
         _say(str(error))
         sys.exit(error.exit_code)
-    except BrokenPipeError:
+    except (_ReaderGone, BrokenPipeError):
         _hush()
-        sys.exit(1)
+        sys.exit(READER_GONE)
     except OSError as error:
         _say(f"{error.filename or 'output'}: {reason(error)}")
         _hush()

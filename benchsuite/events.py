@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from benchsuite.describe.tasks import DataFolder, Task
+from benchsuite.errors import one_line
 from benchsuite.measurement import Clock, Compiled, GroupUsed, PeakMemory, PrecisionCheck, Slice, WarmUp
 from benchsuite.schema import Record
 
@@ -32,6 +35,10 @@ class Assignment(Record, frozen=True, kw_only=True):
 
 
 PULSE_BYTES = 8
+# A worker cuts the only text of any length that it reports, that of an error, far below this.
+LONGEST_LINE_BYTES = 1 << 20
+# CLOCK_MONOTONIC counts from the boot of the host: this is 30,000 years.
+LATEST_S = 1e12
 
 
 def rank_file(events: str, rank: int) -> str:
@@ -44,7 +51,10 @@ def rank_file(events: str, rank: int) -> str:
 
 
 def pulse_file(events: str) -> str:
-    """The file of a group's heartbeats: for each rank a counter of 8 bytes, which the rank increases as it trains."""
+    """The file of a group's heartbeats: for each rank a counter of 8 bytes, which the rank increases as it trains.
+
+    The pids of the ranks follow, 8 bytes each.
+    """
     return f"{events.removesuffix('.jsonl')}.pulse"
 
 
@@ -106,7 +116,16 @@ class Raised(Record, frozen=True, kw_only=True, tag="error", tag_field="event"):
     of_peers: Annotated[bool, Meta(description="another rank could not be reached, so the cause is elsewhere")] = False
 
 
-Event: TypeAlias = Ready | SliceClosed | End | Raised
+class Exited(Record, frozen=True, kw_only=True, tag="exit", tag_field="event"):
+    """A rank's process has ended. The launcher of its group reports it."""
+
+    n: Annotated[int, Meta(description="number of the event in its file, from 0")]
+    at_s: float
+    rank: int
+    code: Annotated[int, Meta(description="exit code, negative for a signal")]
+
+
+Event: TypeAlias = Ready | SliceClosed | End | Raised | Exited
 _decode = msgspec.json.Decoder(Event).decode
 
 
@@ -114,31 +133,65 @@ class EventReader:
     """Reads a growing event file. An incomplete last line is left for the next call.
 
     Attributes:
-        damaged: the number of lines that could not be decoded; they are skipped.
+        damaged: what is wrong with the first line that is not an event, in words; None while there is no such line.
+            The reader reads nothing after it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.damaged = 0
-        self._offset = 0
+        self.damaged: str | None = None
+        self._offset = self._lines = 0
 
     def new(self) -> list[Event]:
-        """The events that were written since the last call; none if the file does not exist yet."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                text = file.read()
-        except (FileNotFoundError, PermissionError):
-            return []
-        whole, newline, _ = text.rpartition(b"\n")
-        self._offset += len(whole) + len(newline)
+        """The events that were written since the last call; none if the file does not exist or cannot be read."""
         found: list[Event] = []
-        for line in whole.splitlines():
-            try:
-                found.append(_decode(line))
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                self.damaged += 1
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            while self.damaged is None and self._offset < size_bytes:
+                file.seek(self._offset)
+                text = file.read(min(LONGEST_LINE_BYTES, size_bytes - self._offset))
+                whole, newline, _ = text.rpartition(b"\n")
+                if not newline:
+                    if len(text) == LONGEST_LINE_BYTES:
+                        self.damaged = f"line {self._lines + 1} is longer than {LONGEST_LINE_BYTES:,} bytes"
+                    break
+                self._offset += len(whole) + len(newline)
+                found += self._decoded(whole)
         return found
+
+    def _decoded(self, lines: bytes) -> Iterator[Event]:
+        """The events of whole lines, up to the first line that is not an event."""
+        for line in lines.split(b"\n"):
+            self._lines += 1
+            try:
+                event = _decode(line)
+                _check(event)
+            except (ValueError, RecursionError) as error:  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
+                why = "nested too deeply" if isinstance(error, RecursionError) else one_line(str(error))
+                self.damaged = f"line {self._lines} is not an event: {why}"
+                return
+            yield event
+
+
+def _check(event: Event) -> None:
+    """Raises ValueError: a number of the event cannot be true, and arithmetic on it might fail."""
+    if isinstance(event, SliceClosed):
+        one = event.slice
+        if not 0.0 <= one.start_s <= one.end_s < LATEST_S or one.steps < 1 or one.items < 0:
+            raise ValueError(f"slice from {one.start_s:g} s to {one.end_s:g} s, {one.steps} steps, {one.items} items")
+    at_s = event.origin_s if isinstance(event, SliceClosed) else event.at_s
+    if not 0.0 <= at_s < LATEST_S:
+        raise ValueError(f"time {at_s:g} s")
+    if _has_long_integer(msgspec.to_builtins(event)):
+        raise ValueError("an integer of over 63 bits")
+
+
+def _has_long_integer(content: Any) -> bool:
+    if isinstance(content, dict):
+        return any(map(_has_long_integer, content.values()))
+    if isinstance(content, list | tuple):
+        return any(map(_has_long_integer, content))
+    return isinstance(content, int) and content.bit_length() > 63
 
 
 class EventWriter:

@@ -24,7 +24,7 @@ from benchsuite.errors import OutputError, ResultError, reason
 from benchsuite.files import look
 from benchsuite.records import FAILURES, Result, Run
 from benchsuite.schema import R, Record, convert, current, decode, from_json, to_json
-from benchsuite.writing import take, write_aside, write_new
+from benchsuite.writing import sync, take, write_aside, write_new
 
 # Two slugs, a time and a suffix must fit into a file name of 255 bytes.
 _LONGEST = 110
@@ -212,7 +212,7 @@ class RunDir:
                 file.write(b"\n")  # a line that a crash cut short ends here, so that it cannot damage the next
             file.write(msgspec.json.encode(line) + b"\n")
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
 
     def attempts(self) -> list[Attempt]:
         """The lines of `attempts.jsonl`, without one that a crash cut short."""

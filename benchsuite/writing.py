@@ -26,23 +26,56 @@ def write_aside(folder: Path, content: bytes) -> Path:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
     except OSError:
         path.unlink(missing_ok=True)
         raise
     return path
 
 
+def sync(fd: int) -> None:
+    """Flush a file to the disk, if its file system knows how to.
+
+    Raises:
+        OSError: the file's content could not be written.
+    """
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
+
+
 def take(aside: Path, path: Path) -> None:
-    """Give a finished file its name; FileExistsError if the name is taken, in one step even between hosts."""
+    """Give a finished file its name, in one step even between hosts.
+
+    File systems refuse hard links with many errors: EPERM, EACCES, EXDEV, EINVAL, ENOTSUP. After any of them, an empty
+    file reserves the name, and the finished file replaces it.
+
+    Raises:
+        FileExistsError: the name is taken.
+        OSError: the name cannot be given; nothing is left behind.
+    """
     try:
         os.link(aside, path)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+    except FileExistsError:
+        if not _same(aside, path):  # NFS repeats a call whose answer was lost: then the link is there, and ours
             raise
-        # A file system without hard links: reserve the name, then rename over the reservation.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        aside.replace(path)
+    except OSError:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        try:
+            aside.replace(path)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Are both names of one file?"""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def write_new(path: Path, content: bytes) -> None:
@@ -96,4 +129,9 @@ def replace(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written; the old content stays.
     """
-    write_aside(path.parent, content).replace(path)
+    aside = write_aside(path.parent, content)
+    try:
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise

@@ -30,6 +30,9 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
         hangs={"params": {"kind": "hang"}, **late},
         grandchild={"params": {"kind": "grandchild", "file": str(folder / "grandchild.json")}, **late},
         stubborn={"params": {"kind": "stubborn"}, **late},
+        huge={"params": {"kind": "huge"}, **slow},
+        scribbles={"params": {"kind": "scribbles"}, **slow},
+        parses={"entry": "parses:build"},
         well={},
     )
     done = benchsuite("jobs", str(profile), "-o", "out", cwd=folder)
@@ -46,6 +49,8 @@ EXPECTED = {
     "hangs": ("timeout", "timeout", "not ended within 3 s"),
     "grandchild": ("timeout", "timeout", "not ended within 3 s"),
     "stubborn": ("timeout", "timeout", "not ended within 3 s"),
+    "huge": ("failed", "model", "a step returned 2**1328 or more for the items that it took"),
+    "scribbles": ("failed", "events", "its event file: line "),
 }
 
 
@@ -73,10 +78,21 @@ def test_a_raised_error_keeps_its_traceback(faults: tuple[Path, object]) -> None
     assert "faults.py" in error.traceback
 
 
+def test_a_command_line_that_a_model_parses_is_its_own_and_its_last_words_are_shown(
+    faults: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, done = faults
+    error = read_results(folder / "out")["parses"].error
+    assert error
+    last = "last line on stderr: usage of parses: error: no data is here"
+    assert error.message == f"the model ended the process by sys.exit(2); {last}"
+    assert last in done.stderr
+
+
 def test_the_run_goes_on_and_says_so(faults: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, done = faults
     assert done.returncode == 1
-    assert "10 tasks: 0 passed, 9 failed, 0 not run, 1 too short for a number" in done.stderr
+    assert "13 tasks: 0 passed, 12 failed, 0 not run, 1 too short for a number" in done.stderr
     assert "benchsuite report out" in done.stderr
     well = read_results(folder / "out")["well"]
     assert well.status == "ok"

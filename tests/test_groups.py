@@ -232,7 +232,7 @@ def test_a_progression_on_the_cpu_is_a_job_for_each_number_of_ranks(tmp_path: Pa
     [
         ("raise", "failed", "rank 1 of 2: no more naps"),
         ("sigkill", "killed", "rank 1 of 2 was killed by SIGKILL"),
-        ("exit", "failed", "rank 1 of 2 exited with status 3"),
+        ("leave", "failed", "rank 1 of 2 exited with 0 before its end"),
     ],
 )
 def test_the_first_rank_to_fail_is_named_and_all_end(kind: str, status: str, message: str, tmp_path: Path) -> None:

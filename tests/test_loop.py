@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, cycle, repeat
+from typing import Any
 
+import numpy as np
 import pytest
 
-from benchsuite.worker.loop import timed_loop
+from benchsuite.errors import ModelError
+from benchsuite.worker.loop import MOST_ITEMS, timed_loop, whole_items
 from benchsuite.worker.timing import NO_LIMIT, Stop, StoppedBy, TimedSlice
 
 MS = 1_000_000
@@ -280,3 +283,38 @@ def test_a_second_call_goes_on_with_the_same_batches() -> None:
     assert again(Stop(max_time_ns=800 * MS, min_time_ns=NO_LIMIT)) == "max_time"
     assert seen == list(range(1, 16))
     assert next(batches) == 16
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (float("inf"), "inf"),
+        (float("nan"), "nan"),
+        (1e300, r"1e\+300"),
+        (32.0, "32.0"),
+        (-5, "-5"),
+        (MOST_ITEMS + 1, "9007199254740993"),
+        (10**400, r"2\*\*1328 or more"),
+        (-(10**5000), r"-2\*\*16609 or more"),
+        (True, "True"),
+        (np.True_, "True"),
+        (np.float64(3), "3.0"),
+        (np.array([3, 4]), r"array\(\[3, 4\]\)"),
+        (None, "None"),
+        ("x" * 99, r"'x+\.\.\."),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_answer_that_is_no_number_of_items_ends_the_loop_and_is_shown(answer: Any, shown: str) -> None:
+    machine = Machine(host_ns=10 * MS)
+    with pytest.raises(ModelError, match=f"a step returned .*{shown}.* whole number from 0 to"):
+        machine.run(chain(repeat(1, 100), [answer], repeat(1)), Stop(min_time_ns=3 * S))
+    assert sum(machine.items) <= 100
+
+
+@pytest.mark.parametrize("answer", [0, 3, MOST_ITEMS, np.int64(3), np.uint8(3), np.array(3)])
+def test_any_integer_is_a_number_of_items(answer: Any) -> None:
+    machine = Machine(host_ns=10 * MS)
+    machine.run(repeat(answer), Stop(max_steps=4))
+    assert sum(machine.items) == 4 * int(answer)
+    assert type(whole_items(answer)) is int

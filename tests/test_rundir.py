@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from conftest import make_result, make_task
 from benchsuite import rundir
 from benchsuite.describe.tasks import Job
 from benchsuite.errors import OutputError, ResultError
-from benchsuite.events import EventReader
+from benchsuite.events import LONGEST_LINE_BYTES, EventReader
 from benchsuite.records import Result
 from benchsuite.rundir import RunDir
 from benchsuite.schema import from_json, to_json
@@ -62,14 +65,62 @@ def test_eight_writers_at_once_leave_eight_files(tmp_path: Path) -> None:
     assert all(isinstance(result, Result) for _, result in found)
 
 
-def test_a_file_system_without_hard_links_is_served_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+REFUSALS = ("EPERM", "EACCES", "EXDEV", "EINVAL", "ENOTSUP", "ENOSYS", "EMLINK")
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_file_system_without_hard_links_is_served_too(
+    refusal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_links(source: object, target: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
+        raise OSError(getattr(errno, refusal), os.strerror(getattr(errno, refusal)))
 
     monkeypatch.setattr(os, "link", no_links)
     paths = [rundir.write_result(tmp_path, make_result(), WHEN) for _ in range(2)]
     assert [p.name[-11:-5] for p in paths] == ["123456", "123457"]
     assert sorted(tmp_path.iterdir()) == sorted(paths)
+
+
+def test_a_name_that_is_reserved_but_cannot_be_given_is_free_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(source: object, target: object) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    def no_rename(source: object, target: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(Path, "replace", no_rename)
+    with pytest.raises(OSError, match="Input/output error"):
+        rundir.write_result(tmp_path, make_result(), WHEN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_nfs_makes_twice_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has made the link, its answer is lost, and the repeated call finds the name taken."""
+
+    def twice(source: Path, target: Path, link: Callable[..., None] = os.link) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", twice)
+    path = rundir.write_result(tmp_path, make_result(), WHEN)
+    assert path.name[-11:-5] == "123456"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("refusal", "served"), [(errno.EINVAL, True), (errno.ENOSYS, True), (errno.EIO, False)])
+def test_a_file_system_that_cannot_flush_is_served_too(
+    refusal: int, served: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_flush(fd: int) -> None:
+        raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(os, "fsync", no_flush)
+    with contextlib.nullcontext() if served else pytest.raises(OSError, match="Input/output error"):
+        rundir.write_result(tmp_path, make_result(), WHEN)
+    assert len(list(tmp_path.iterdir())) == served
 
 
 def test_a_full_disk_leaves_neither_half_a_file_nor_a_lost_old_one(tmp_path: Path) -> None:
@@ -155,11 +206,53 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         rundir.RunDir.create(tmp_path, None, None)  # type: ignore[arg-type]
 
 
-def test_a_line_of_events_that_is_no_text_is_passed_over_and_counted(tmp_path: Path) -> None:
-    file = tmp_path / "events.jsonl"
-    file.write_bytes(b'{"event":"sl\xce"}\n\xff\n')
+SLICE = '{"event":"slice","n":0,"origin_s":%s,"slice":[%s],"loss":null}'
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"event":"sl\xce"}', "utf-8"),
+        (b"\xff", "malformed"),
+        (b"", "truncated"),
+        (b"\x00" * 4096, "malformed"),
+        (b'{"event":"gone"}', "gone"),
+        (b'{"event":"slice","x":' + b"[" * 99_999 + b"]" * 99_999 + b"}", "nested too deeply"),
+        (b"x" * LONGEST_LINE_BYTES, "longer than"),
+        ((SLICE % ("1.0", "0.0,0.5,1,null")).encode(), "null"),
+        ((SLICE % ("1.0", "0.0,0.5,1,1" + "0" * 400)).encode(), "integer"),
+        ((SLICE % ("1.0", "0.0,0.5,1,1e300")).encode(), "int"),
+        ((SLICE % ("1.0", "0.0,0.5,1,-5")).encode(), "-5 items"),
+        ((SLICE % ("1.0", "0.0,0.5,0,1")).encode(), "0 steps"),
+        ((SLICE % ("1.0", "0.5,0.0,1,1")).encode(), "from 0.5 s to 0 s"),
+        ((SLICE % ("1.0", "0.0,1e300,1,1")).encode(), "1e\\+300 s"),
+        ((SLICE % ("1e300", "0.0,0.5,1,1")).encode(), "time 1e\\+300 s"),
+        ((SLICE % ("1e999", "0.0,0.5,1,1")).encode(), "out of range"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_first_line_that_is_no_event_is_named_and_nothing_after_it_is_read(
+    line: bytes, why: str, tmp_path: Path
+) -> None:
+    file, good = tmp_path / "events.jsonl", (SLICE % ("1.0", "0.0,0.5,1,1")).encode()
+    file.write_bytes(good + b"\n" + line + b"\n" + good + b"\n")
     reader = EventReader(file)
-    assert (reader.new(), reader.damaged) == ([], 2)
+    assert len(reader.new()) == 1
+    assert reader.damaged
+    assert reader.damaged.startswith("line 2 is ")
+    assert re.search(why, reader.damaged)
+    assert reader.new() == []
+
+
+def test_many_events_are_read_at_once_and_half_a_line_waits(tmp_path: Path) -> None:
+    file, good = tmp_path / "events.jsonl", (SLICE % ("1.0", "0.0,0.5,1,1")).encode() + b"\n"
+    many = 2 * LONGEST_LINE_BYTES // len(good)
+    file.write_bytes(good * many + good[:20])
+    reader = EventReader(file)
+    assert len(reader.new()) == many
+    with file.open("ab") as more:
+        more.write(good[20:])
+    assert (len(reader.new()), reader.damaged) == (1, None)
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_prepare_runs_first_and_its_failure_or_limit_stops_its_job_only(tmp_path
     assert (tmp_path / "made.txt").exists()
     assert not (tmp_path / "never.txt").exists()
     messages = {job: r.error.message for job, r in found.items() if r.error}
-    assert "ended with status 4" in messages["fails"]
+    assert "exited with status 4" in messages["fails"]
     assert "no luck" in (found["fails"].error.traceback or "")  # type: ignore[union-attr]
     assert "no-such-program" in messages["missing"]
     assert "did not end within 2 s" in messages["late"]

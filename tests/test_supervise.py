@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from support import marked, wait_for
 
 from benchsuite.launch import supervise
+from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.process import Tree, start
 from benchsuite.launch.supervise import Exit, Supervision, bounded
 
@@ -64,6 +66,24 @@ def test_one_that_ignores_the_request_is_killed_after_the_grace(
     found = supervise.supervise(tree, lambda: "interrupted")
     assert (found.code, found.stuck) == (-9, False)
     assert time.monotonic() - began_s > 0.5
+
+
+def test_one_that_ignores_the_request_is_killed_at_once_in_a_hurry(begin: Callable[..., Tree], tmp_path: Path) -> None:
+    tree = begin(sys.executable, "-c", STUBBORN)
+    wait_for(lambda: (tmp_path / "out").read_text())
+    began_s = time.monotonic()
+    found = supervise.supervise(tree, lambda: "interrupted", hurried=lambda: True)
+    assert (found.code, found.ended) == (-9, "interrupted")
+    assert time.monotonic() - began_s < supervise.GRACE_S
+
+
+def test_a_second_signal_hurries_unless_it_is_an_echo_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Interrupt() as interrupt:
+        for again_s, hurried in ((9.0, False), (9.0, False), (0.0, True)):
+            monkeypatch.setattr("benchsuite.launch.interrupt.AGAIN_S", again_s)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert (interrupt.asked(), interrupt.hurried()) == (True, hurried)
+    assert interrupt.signum == signal.SIGINT
 
 
 def test_what_outlives_the_root_has_the_rest_of_the_grace(begin: Callable[..., Tree], tmp_path: Path) -> None:

@@ -210,9 +210,9 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
                     folder.rmdir()  # the folder is empty, since nothing was started
             raise
         except Interrupted:
-            with contextlib.suppress(OSError):  # the terminal may be gone
-                _close(progress, total, None if streamed else folder)
-                if not streamed and (folder / "run.json").exists():
+            _close(progress, total, None if streamed else folder)
+            if not streamed and (folder / "run.json").exists():
+                with contextlib.suppress(OSError):
                     click.echo(f"Continue: {resume_command(folder)}", err=True)
             raise
     return _close(progress, total, None if streamed else folder)
@@ -236,9 +236,10 @@ def _close(progress: Progress, total: int, folder: Path | None) -> int:
         words.append(f"{progress.thin} too short for a number, which the report counts as failed")
     earlier = f" ({len(progress.settled)} of them in earlier invocations)" if progress.settled else ""
     empty = " Nothing was measured." if progress.thin and progress.thin == counts["ok"] else ""
-    click.echo(f"{_tasks(total)}{earlier}: {', '.join(words)}.{empty}", err=True)
-    if folder:
-        click.echo(f"Results: {folder}    Report: {program()} report {shlex.quote(str(folder))}", err=True)
+    with contextlib.suppress(OSError):  # the terminal, or the reader of a pipe, may be gone: the run is over anyway
+        click.echo(f"{_tasks(total)}{earlier}: {', '.join(words)}.{empty}", err=True)
+        if folder:
+            click.echo(f"Results: {folder}    Report: {program()} report {shlex.quote(str(folder))}", err=True)
     if idle == total:
         return 3
     return 0 if counts["ok"] == total else 1

@@ -194,8 +194,9 @@ def _amount(done: int, total: int | None, unit: str) -> str:
 
 
 def _bars() -> Progress:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+    from benchsuite.launch.progress import Display
+
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(*columns, console=Display(), transient=True)

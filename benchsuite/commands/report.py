@@ -186,11 +186,15 @@ def _systems(
 def _console() -> Console:
     from rich.console import Console
 
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would exit with 1
+
     if isinstance(sys.stdout, TextIOWrapper):
         # A name that the terminal cannot write must not stop the report.
         sys.stdout.reconfigure(errors="replace")
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
-    return Console(width=width, markup=False, emoji=False, highlight=False)
+    return Output(width=width, markup=False, emoji=False, highlight=False)
 
 
 def _say_written(written: Iterable[tuple[Target, str]]) -> None:

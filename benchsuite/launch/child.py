@@ -69,7 +69,7 @@ class Child:
                 os.close(control)
         self.started_s = time.monotonic()
         self.deadline_s = self.started_s + task.job.timeout_s
-        self._supervision = Supervision(self.tree)
+        self._supervision = Supervision(self.tree, run.hurried)
         try:
             run.ledger.began("prepare" if probe_of else "start", probe_of or task, self.tree)
         except OSError:
@@ -119,6 +119,8 @@ class Child:
     def _why_end(self) -> Ended | None:
         if self._asked_to_stop():
             return "interrupted"
+        if self.seen.damaged:
+            return "damaged"
         if time.monotonic() <= self.deadline_s:
             return None
         if self.seen.measured and not self.stop_said:

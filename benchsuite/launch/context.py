@@ -13,6 +13,7 @@ from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch.ledger import Ledger
+from benchsuite.launch.supervise import never
 from benchsuite.measurement import BatchSearch
 from benchsuite.records import DataUsed, Failure, Status
 
@@ -25,6 +26,7 @@ class RunContext:
         environ: the environment that workers and commands inherit.
         say: shows the user a line.
         asked_to_stop: has the user asked for the end of the run?
+        hurried: has the user asked for it a second time? What runs is then killed at once.
         searches: the batch size searches of this run so far, by job name.
     """
 
@@ -34,6 +36,7 @@ class RunContext:
     monitor: Monitor
     say: Callable[[str], None]
     asked_to_stop: Callable[[], bool]
+    hurried: Callable[[], bool] = never
     searches: dict[str, BatchSearch] = field(default_factory=dict)
 
     @contextmanager

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+import time
 from types import FrameType, TracebackType
 
 from benchsuite.errors import Interrupted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# A wrapper that passes Ctrl-C on makes two signals of it, one from the terminal and one of its own.
+AGAIN_S = 0.5
 
 
 class Interrupt:
@@ -15,6 +18,8 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.signum: int | None = None
+        self._first_s = 0.0
+        self._again = False
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Interrupt:
@@ -30,7 +35,13 @@ class Interrupt:
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         if self.signum is None:
-            self.signum = signum
+            self.signum, self._first_s = signum, time.monotonic()
+        elif time.monotonic() - self._first_s >= AGAIN_S:
+            self._again = True
+
+    def hurried(self) -> bool:
+        """Has the end been asked for a second time, at least `AGAIN_S` after the first?"""
+        return self._again
 
     def asked(self) -> bool:
         """Has the end been asked for?"""

@@ -93,7 +93,7 @@ def _take(fd: int, kind: int = fcntl.LOCK_EX, tries: int = 1) -> bool:
                 time.sleep(0.05)
                 return _take(fd, kind, tries - 1)
             return False
-        if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+        if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):
             return True  # a file system without locks: only the check for an empty folder protects a run
         raise
     return True

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import msgspec
 
 from benchsuite.describe.tasks import Task
-from benchsuite.events import Ready
+from benchsuite.errors import one_line
+from benchsuite.events import Raised, Ready
 from benchsuite.host.machine import facts_sha256
 from benchsuite.isolation import enter
 from benchsuite.launch import process
@@ -64,6 +65,8 @@ def classify(
     raised = seen.raised
     if raised and exit.ended == "interrupted" and exit.asked_s is not None and raised.at_s > exit.asked_s:
         raised = None  # the model's reaction to SIGTERM is not a failure of the model
+    if seen.damaged and exit.ended != "interrupted":
+        return "failed", Failure(kind="events", message=f"{seen.damaged}; {done}", traceback=printed)
     if seen.end and exit.code == 0:
         return "ok", None
     if tenant and tenant.oom_kills and exit.ended == "exited":
@@ -71,14 +74,15 @@ def classify(
         message = f"it was killed for want of memory in its group{limit}; {done}"
         return "oom", Failure(kind="oom", message=message, traceback=raised.traceback if raised else printed)
     if exit.ended == "timed_out":
-        return "timeout", Failure(
-            kind="timeout",
-            message="; ".join(filter(None, [f"not ended within {timeout_s:g} s", exit.behind, done])),
-            traceback=printed,
-        )
+        before = raised is not None and exit.asked_s is not None and raised.at_s <= exit.asked_s
+        why = raised.message if raised and before else exit.behind
+        message = "; ".join(filter(None, [f"not ended within {timeout_s:g} s", why, done]))
+        return "timeout", Failure(kind="timeout", message=message, traceback=printed)
     if raised:
         status: Status = "oom" if raised.oom else "killed" if names_signal(raised) else "failed"
-        return status, Failure(kind=raised.kind, message=raised.message, traceback=raised.traceback)
+        return status, Failure(
+            kind=raised.kind, message=_with_last_line(raised, printed), traceback=raised.traceback or printed
+        )
     if exit.ended == "interrupted":
         return "interrupted", Failure(kind="interrupted", message=f"stopped by the user; {done}")
     return _exited(seen, exit.code, done, printed)
@@ -86,17 +90,27 @@ def classify(
 
 def _exited(seen: TaskEvents, code: int | None, done: str, printed: str) -> tuple[Status, Failure]:
     """The failure of a worker that exited by itself and reported no error."""
-    name = process.signal_name(code) if code is not None else None
-    if name:
-        return "killed", Failure(kind=name, message=f"the process was killed by {name}; {done}", traceback=printed)
     if code == enter.FAILED and not seen.ready:
         return "failed", Failure(kind="isolation", message=printed.rpartition("\n")[2], traceback=printed)
-    if seen.end or code:
-        message = f"the process exited with status {code}; {done}"
-        return "failed", Failure(kind="exit", message=message, traceback=printed)
-    return "failed", Failure(
-        kind="silent", message=f"the process exited with 0 before its end; {done}", traceback=printed
-    )
+    of = f"rank {seen.unfinished} of {len(seen.ranks)}" if seen.unfinished is not None and not code else "the process"
+    name = process.signal_of(code) if code is not None else None
+    last = "" if code is not None and code < 0 else _last_line(printed)
+    how = "exited with status 0" if seen.end and not code else process.exit_in_words(code)
+    message = f"{of} {how}; {done}{last}"
+    if name:
+        return "killed", Failure(kind=name, message=message, traceback=printed)
+    return "failed", Failure(kind="exit" if seen.end or code else "silent", message=message, traceback=printed)
+
+
+def _with_last_line(raised: Raised, printed: str) -> str:
+    """The message of an error. A model that calls sys.exit, as argparse does, has said why on stderr."""
+    return raised.message + (_last_line(printed) if raised.kind == "SystemExit" else "")
+
+
+def _last_line(printed: str) -> str:
+    """The last line that a worker printed, as the end of a message; empty if it printed nothing."""
+    line = one_line(printed.rpartition("\n")[2])
+    return f"; last line on stderr: {line[:200]}" if line else ""
 
 
 def judged(child: Child) -> tuple[Status, Failure | None]:
@@ -227,7 +241,7 @@ def _streams(seen: TaskEvents, clock: Clock) -> tuple[Stream, ...]:
 def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Stream:
     notes = ready.notes
     if events.damaged:
-        notes = (*notes, f"{events.damaged} damaged lines in the event file were skipped")
+        notes = (*notes, f"the event file: {events.damaged}; nothing after it was read")
     held = [s.slice for s in events.slices if s.slice.phase == "hold"]
     measured = [s for s in events.slices if s.slice.phase == "measure"]
     return Stream(
@@ -256,7 +270,7 @@ def _joined(held: Sequence[Slice]) -> tuple[Slice, ...]:
         start_s=held[0].start_s,
         end_s=held[-1].end_s,
         steps=sum(s.steps for s in held),
-        items=sum(s.items for s in held),
+        items=min(sum(s.items for s in held), (1 << 63) - 1),
         phase="hold",
     )
     return (whole,)

@@ -163,3 +163,26 @@ def signal_name(exit_code: int) -> str | None:
         return signal.Signals(-exit_code).name
     except ValueError:
         return f"signal {-exit_code}"
+
+
+def signal_of(exit_code: int) -> str | None:
+    """As `signal_name`, and also "SIGKILL" for 137, by which a shell reports that a signal ended its command."""
+    through_shell = exit_code - 128 in signal.Signals.__members__.values()
+    return signal_name(128 - exit_code if through_shell else exit_code)
+
+
+def exit_in_words(exit_code: int | None) -> str:
+    """How a process ended that should not have ended yet, to follow its name.
+
+    Args:
+        exit_code: negative for a signal.
+    """
+    if not exit_code:
+        return "exited with 0 before its end"
+    if exit_code < 0:
+        return f"was killed by {signal_name(exit_code)}"
+    words = f"exited with status {exit_code}"
+    if signal_of(exit_code):
+        number = exit_code - 128
+        words += f", probably signal {number} ({(signal.strsignal(number) or '').lower()})"
+    return words

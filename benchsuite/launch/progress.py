@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -31,6 +31,16 @@ class Verdict(Protocol):
     def words(self) -> str: ...
     @property
     def has_figure(self) -> bool: ...
+
+
+class Display(Console):
+    """A console on stderr. It goes silent if its reader is gone, since the work must go on without it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(stderr=True, **options)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True  # rich would exit with 1
 
 
 class Progress:
@@ -66,7 +76,7 @@ class Progress:
         self._verdict = verdict
         self._keep = keep
         self._foresee = foresee
-        self._console = console or Console(stderr=True, soft_wrap=True, highlight=False)
+        self._console = console or Display(soft_wrap=True, highlight=False)
         self._live: Live | None = None
         self._forecast = Forecast()
         self._wave: tuple[str, float] | None = None

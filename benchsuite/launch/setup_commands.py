@@ -62,9 +62,9 @@ def _command(
     except OSError as error:
         tree.kill()
         return f": its start could not be noted: {reason(error)}", None
-    exit = supervise(tree, why_end)
+    exit = supervise(tree, why_end, run.hurried)
     if exit.ended != "exited":
         return f" did not end within {task.job.timeout_s:g} s", process.last_lines(log)
     if exit.code:
-        return f" ended with {process.signal_name(exit.code) or f'status {exit.code}'}", process.last_lines(log)
+        return f" {process.exit_in_words(exit.code)}", process.last_lines(log)
     return None

@@ -13,7 +13,13 @@ GRACE_S = 5.0
 # A process that SIGKILL does not end within this time is stuck in the kernel: the run continues without it.
 STUCK_S = 10.0
 
-Ended = Literal["exited", "timed_out", "interrupted"]
+
+def never() -> bool:
+    """No: what was asked to end has its whole grace."""
+    return False
+
+
+Ended = Literal["exited", "timed_out", "interrupted", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,8 @@ class Exit:
 
     Attributes:
         code: the exit code of its root, negative for a signal; None if even SIGKILL did not end it.
-        ended: why it was asked to end; "exited" if it ended by itself.
+        ended: why it was asked to end; "exited" if it ended by itself, "damaged" if its event file holds something else
+            than events.
         asked_s: when it was asked to end, on CLOCK_MONOTONIC.
         behind: of a group that timed out, the ranks that were behind the others at that moment, in words.
         stuck: SIGKILL did not end it.
@@ -40,10 +47,13 @@ class Supervision:
 
     The tree runs until there is a reason to end it. Then it gets SIGTERM, after `GRACE_S` SIGKILL, and is given up
     `STUCK_S` later.
+
+    Args:
+        hurried: does the user want the end now? The grace is then over.
     """
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+    def __init__(self, tree: Tree, hurried: Callable[[], bool] = never) -> None:
+        self._tree, self._hurried = tree, hurried
         self._ended: Ended = "exited"
         self._asked_s: float | None = None
         self._stuck = False
@@ -63,13 +73,15 @@ class Supervision:
                 self._tree.terminate()
         elif now_s > self._asked_s + GRACE_S + STUCK_S:
             self._stuck = True
-        elif now_s > self._asked_s + GRACE_S:
+        elif self.grace_left_s() == 0.0:
             self._tree.kill(limit_s=0.2)  # short, and repeated at the next step: other trees wait for theirs
         return self._stuck
 
     def grace_left_s(self) -> float:
-        """The rest of the grace of a tree that was asked to end; 0 for one that ended by itself."""
-        return 0.0 if self._asked_s is None else max(0.0, self._asked_s + GRACE_S - time.monotonic())
+        """The rest of the grace of a tree that was asked to end; 0 for one that ended by itself, or in a hurry."""
+        if self._asked_s is None or self._hurried():
+            return 0.0
+        return max(0.0, self._asked_s + GRACE_S - time.monotonic())
 
     def finish(self) -> Exit:
         """Kill what is left of the tree; how its root went."""
@@ -83,15 +95,18 @@ def wait(step: Callable[[], bool], every_s: float = 0.05) -> None:
         time.sleep(every_s)
 
 
-def supervise(tree: Tree, why_end: Callable[[], Ended | None]) -> Exit:
+def supervise(tree: Tree, why_end: Callable[[], Ended | None], hurried: Callable[[], bool] = never) -> Exit:
     """Wait for the end of one tree; nothing of it is left.
 
     If the tree was asked to end, what outlives its root has the rest of the grace.
+
+    Args:
+        hurried: see `Supervision`.
     """
-    supervision = Supervision(tree)
+    supervision = Supervision(tree, hurried)
     try:
         wait(lambda: supervision.step(why_end))
-        tree.wait_gone(supervision.grace_left_s())
+        wait(lambda: supervision.grace_left_s() == 0.0 or not tree.members())
     finally:
         exit = supervision.finish()
     return exit

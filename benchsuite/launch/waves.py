@@ -20,6 +20,7 @@ from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.means import MEANS
 from benchsuite.launch.outcome import Setting, finished, not_started
+from benchsuite.launch.supervise import GRACE_S
 from benchsuite.launch.task_telemetry import follow, summary
 from benchsuite.records import Failure, Result, Status
 
@@ -69,7 +70,10 @@ class Runner:
         self, ledger: Ledger, means: RunMeans, environ: Mapping[str, str], observer: Observer, interrupt: Interrupt
     ) -> None:
         self._setting, self._observer, self._interrupt = means.setting, observer, interrupt
-        self._context = RunContext(ledger, environ, means.fencing, means.monitor, observer.say, interrupt.asked)
+        self._context = RunContext(
+            ledger, environ, means.fencing, means.monitor, observer.say, interrupt.asked, interrupt.hurried
+        )
+        self._stopping = False
 
     def run(self, waves: Sequence[Wave]) -> None:
         """Run all waves. A task that fails stops no other.
@@ -130,6 +134,9 @@ class Runner:
                     running.remove(child)
                     self._end(child)
             _say(running)
+            if self._interrupt.asked() and not self._stopping:
+                self._stopping = True
+                self._observer.say(f"stopping: tasks have {GRACE_S:g} s to end; Ctrl-C again kills them at once")
             self._observer.look(running)
             if running:
                 time.sleep(LOOK_EVERY_S)

@@ -8,9 +8,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
-from benchsuite.events import End, Event, EventReader, Raised, Ready, SliceClosed, pulse_file, rank_file
+from benchsuite.events import (
+    PULSE_BYTES,
+    End,
+    Event,
+    EventReader,
+    Exited,
+    Raised,
+    Ready,
+    SliceClosed,
+    pulse_file,
+    rank_file,
+)
+from benchsuite.launch.blame import first_cause
 
 
 @dataclass
@@ -18,7 +28,8 @@ class ProcessEvents:
     """What one process has reported so far.
 
     Attributes:
-        damaged: the number of lines that could not be read.
+        exits: of a launcher, the ends of the ranks.
+        damaged: what is wrong with the first line that is not an event, in words; nothing after it was read.
         measured_all: a slice has met the stop rule.
     """
 
@@ -26,7 +37,8 @@ class ProcessEvents:
     slices: list[SliceClosed] = field(default_factory=list)
     end: End | None = None
     raised: Raised | None = None
-    damaged: int = 0
+    exits: list[Exited] = field(default_factory=list)
+    damaged: str | None = None
     measured_all: bool = False
 
     def take(self, events: Iterable[Event]) -> None:
@@ -39,6 +51,8 @@ class ProcessEvents:
                 self.ready = event
             elif isinstance(event, End):
                 self.end = event
+            elif isinstance(event, Exited):
+                self.exits.append(event)
             else:
                 self.raised = event
 
@@ -78,28 +92,30 @@ class TaskEvents:
         return all(rank.measured for rank in self.ranks)
 
     @property
-    def raised(self) -> Raised | None:
-        """The error that came first.
+    def unfinished(self) -> int | None:
+        """The first rank of a group that has not reported its end; None for a task of one process."""
+        if self.launcher is None:
+            return None
+        return next((rank for rank, events in enumerate(self.ranks) if events.end is None), None)
 
-        A rank that was killed, or that exited silently, reports nothing. Its launcher reports it, and the other ranks
-        report that they lost a peer.
-        """
-        of_launcher = self.launcher.raised if self.launcher else None
-        if of_launcher and names_signal(of_launcher):
-            return of_launcher
-        errors = [(e.of_peers, e.at_s, rank, e) for rank, events in enumerate(self.ranks) if (e := events.raised)]
-        if not errors:
-            return of_launcher
-        of_peers, _, rank, first = min(errors, key=lambda error: error[:3])
-        if len(self.ranks) == 1:
-            return first
-        if of_peers and of_launcher:
-            return of_launcher
-        return msgspec.structs.replace(first, message=f"rank {rank} of {len(self.ranks)}: {first.message}")
+    @property
+    def damaged(self) -> str | None:
+        """The first event file that holds something else than events, in words; None if there is no such file."""
+        if len(self.ranks) == 1 and self.launcher is None:
+            return self.ranks[0].damaged and f"its event file: {self.ranks[0].damaged}"
+        if self.launcher and self.launcher.damaged:
+            return f"the launcher's event file: {self.launcher.damaged}"
+        found = ((rank, events.damaged) for rank, events in enumerate(self.ranks) if events.damaged)
+        return next((f"rank {rank} of {len(self.ranks)}, its event file: {why}" for rank, why in found), None)
+
+    @property
+    def raised(self) -> Raised | None:
+        """The error that came first; see `first_cause` for a group."""
+        return first_cause(self.ranks, self.launcher) if self.launcher else self.ranks[0].raised
 
 
 def names_signal(raised: Raised) -> bool:
-    """Does the error say that a signal killed a rank? Its kind is then the name of the signal."""
+    """Does the error say that a signal ended a process? Its kind is then the name of the signal."""
     return raised.kind in signal.Signals.__members__
 
 
@@ -133,7 +149,7 @@ class EventFiles:
         if self._ranks == 1:
             return None
         try:
-            beats = struct.unpack(f"={self._ranks}Q", self._pulse.read_bytes())
+            beats = struct.unpack(f"={self._ranks}Q", self._pulse.read_bytes()[: self._ranks * PULSE_BYTES])
         except (OSError, struct.error):
             return None
         late = [str(rank) for rank, count in enumerate(beats) if count < max(beats)]

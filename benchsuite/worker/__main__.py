@@ -20,9 +20,11 @@ from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, Slice
 from benchsuite.measurement import Phase, Slice, read_clock
 from benchsuite.models import Share
 from benchsuite.worker.build import build, module_of, seed_of
+from benchsuite.worker.causes import with_cause
 from benchsuite.worker.checks import check_band, check_parameters, check_precision, intra_op_threads
 from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.device import Device, open_device
+from benchsuite.worker.exits import announce
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.parent_death import die_with_parent
@@ -33,6 +35,11 @@ from benchsuite.worker.step import Step
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
 from benchsuite.worker.warmup import PROBE_S, loss_of, probe, warm_up
 from benchsuite.worker.ways import make_step
+
+# An event may hold no longer integer.
+MOST_IN_A_SLICE = (1 << 63) - 1
+# Of an error's text, the result keeps this many characters.
+LONGEST_TEXT = 8000
 
 
 def main(task_file: str) -> int:
@@ -45,28 +52,37 @@ def main(task_file: str) -> int:
     assignment = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment)
     grouped = assignment.task.ranks > 1
     rank = rank_of(os.environ) if grouped else 0
+    if grouped:
+        announce(Path(pulse_file(assignment.events)), rank, assignment.task.ranks)
     events = EventWriter(rank_file(assignment.events, rank) if grouped else assignment.events)
     try:
         _run(assignment, events, rank)
-    except Exception as error:  # the one place where any error of a model becomes a result
+    except (Exception, SystemExit) as error:  # the one place where any error of a model becomes a result
         oom = no_device_memory(error)
         kind = "model" if isinstance(error, BenchError) else type(error).__name__
         text = "".join(traceback.format_exception(error))
-        print(text, file=sys.stderr, flush=True)
+        if not isinstance(error, SystemExit):  # argparse, for one, has printed the reason: it stays the last line
+            print(text, file=sys.stderr, flush=True)
         size = None if assignment.probe else assignment.task.job.params.get("batch_size")
-        message = _clean(needed(error, size) if oom else str(error).strip() or type(error).__name__)
+        message = _clean(needed(error, size) if oom else _message(error))
         raised = Raised(
             n=events.count,
             at_s=time.monotonic(),
-            kind=kind,
-            message=message,
-            traceback=_clean(text[-8000:]),
+            kind=kind[:200],
+            message=message[:LONGEST_TEXT],
+            traceback=_clean(text[-LONGEST_TEXT:]),
             oom=oom,
             of_peers=grouped and is_of_peers(error),
         )
         events.write(raised)
         return 1
     return 0
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"the model ended the process by sys.exit({error.code!r})"
+    return with_cause(str(error).strip(), os.environ) or type(error).__name__
 
 
 def _exit(status: int) -> None:
@@ -212,6 +228,8 @@ class Measuring:
         one = Slice(
             start_s=round(start_s, 6), end_s=round(end_s, 6), steps=timed.steps, items=timed.items, phase=self.phase
         )
+        if timed.items > MOST_IN_A_SLICE:
+            raise ModelError(f"{timed.steps} steps took {timed.items:,} items, too many to record; use a larger unit")
         loss = loss_of(self.step)
         if self.phase == "measure":
             self.last_loss = loss

@@ -35,7 +35,9 @@ def module_of(task: Task) -> ModuleType:
             _begin_serving()
         return importlib.import_module(f"benchsuite.models.{task.job.model}")
     sys.path.insert(0, here)
-    return importlib.import_module((task.job.entry or "").partition(":")[0])
+    module = (task.job.entry or "").partition(":")[0]
+    sys.argv[:] = [module]  # a module that parses a command line when it is imported finds an empty one of its own
+    return importlib.import_module(module)
 
 
 def _begin_serving() -> None:

@@ -12,17 +12,15 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from benchsuite.errors import reason
 from benchsuite.events import PULSE_BYTES, Assignment, EventWriter, Raised, pulse_file
+from benchsuite.worker.exits import Exits
 from benchsuite.worker.parent_death import die_with_parent
-
-if TYPE_CHECKING:
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 TRIES = 3
 RENDEZVOUS_S = 300
@@ -38,10 +36,10 @@ def main(task_file: str) -> int:
     assignment = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment)
     events = EventWriter(assignment.events)
     ranks, port = assignment.task.ranks, assignment.task.job.training.parallel.port
-    Path(pulse_file(assignment.events)).write_bytes(bytes(ranks * PULSE_BYTES))
+    Path(pulse_file(assignment.events)).write_bytes(bytes(2 * ranks * PULSE_BYTES))
     problem = _port_in_use(port) if port else None
     if problem is None:
-        problem = _launch(task_file, ranks, port)
+        problem = _launch(task_file, assignment, events)
     if problem is None:
         return 0
     kind, message = problem
@@ -50,7 +48,7 @@ def main(task_file: str) -> int:
     return 1
 
 
-def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | None:
+def _launch(task_file: str, assignment: Assignment, events: EventWriter) -> tuple[str, str] | None:
     """Start the ranks and wait for them.
 
     Returns:
@@ -59,6 +57,7 @@ def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | N
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    ranks, port = assignment.task.ranks, assignment.task.job.training.parallel.port
     safe_path = ["-P"] if sys.version_info >= (3, 11) else []
     command = [*safe_path, "-m", "benchsuite.worker", task_file]
     for attempt in range(1, TRIES + 1):
@@ -74,10 +73,14 @@ def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | N
             max_restarts=0,
             monitor_interval=0.1,
         )
+        exits = Exits(Path(pulse_file(assignment.events)), ranks, events)
         try:
-            elastic_launch(config, sys.executable)(*command)
+            with exits:
+                elastic_launch(config, sys.executable)(*command)
         except ChildFailedError as error:
-            return _failed(error, ranks)
+            codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+            exits.settle(codes)
+            return _failed(codes, ranks)
         except (RuntimeError, OSError) as error:
             # Another process may take the port between its choice and its use.
             if "address already in use" not in str(error).lower() and "EADDRINUSE" not in str(error):
@@ -86,6 +89,7 @@ def _launch(task_file: str, ranks: int, port: int | None) -> tuple[str, str] | N
                 where = f"port {port} (parallel.port)" if port else f"a port, in {TRIES} tries"
                 return "rendezvous", f"the ranks could not meet: {where} is in use"
         else:
+            exits.settle({})
             return None
     raise AssertionError
 
@@ -113,12 +117,15 @@ def _port_in_use(port: int) -> tuple[str, str] | None:
     return None
 
 
-def _failed(error: ChildFailedError, ranks: int) -> tuple[str, str]:
-    """The kind and the message of the error of the rank that failed first.
+def _failed(codes: Mapping[int, int], ranks: int) -> tuple[str, str]:
+    """The kind and the message of the error of the rank that probably failed first.
 
-    The other ranks fail because they lost it: a rank that was killed is named before a rank that exited.
+    The other ranks fail because they lost it: a rank that was killed is named before a rank that exited. The parent
+    relies on this only if nothing better is known from the ranks and from `Exits`.
+
+    Args:
+        codes: rank -> exit code, of the ranks that failed.
     """
-    codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
     killed = {rank: -code for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
     if killed:
         rank, signum = min(killed.items())
@@ -126,11 +133,8 @@ def _failed(error: ChildFailedError, ranks: int) -> tuple[str, str]:
         return name, f"rank {rank} of {ranks} was killed by {name}"
     # A rank that lost another reports that and exits with 1, so any other status is the cause.
     silent = {rank: code for rank, code in codes.items() if code not in (1, -signal.SIGTERM)}
-    if silent:
-        rank, code = min(silent.items())
-        return "rank", f"rank {rank} of {ranks} exited with status {code}"
-    rank, failure = error.get_first_failure()
-    return "rank", f"rank {rank} of {ranks} exited with status {failure.exitcode}"
+    rank, code = min((silent or codes).items())
+    return "rank", f"rank {rank} of {ranks} exited with status {code}"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import re
 import sys
 
 
-def no_device_memory(error: Exception) -> bool:
+def no_device_memory(error: BaseException) -> bool:
     """Does CUDA report that the device's memory does not suffice?"""
     kind = type(error)
     return (kind.__module__ == "torch" and kind.__name__ == "OutOfMemoryError") or (
@@ -14,7 +14,7 @@ def no_device_memory(error: Exception) -> bool:
     )
 
 
-def needed(error: Exception, batch_size: object) -> str:
+def needed(error: BaseException, batch_size: object) -> str:
     """How much memory was needed and how much was free, in one line.
 
     Args:

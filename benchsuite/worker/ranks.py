@@ -64,7 +64,7 @@ class Ranks:
         dist.destroy_process_group()
 
 
-def is_of_peers(error: Exception) -> bool:
+def is_of_peers(error: BaseException) -> bool:
     """Does the error say that another rank could not be reached? Then that rank has the cause."""
     return type(error).__name__.startswith("Dist") or any(word in str(error) for word in ("gloo/transport", "NCCL"))
 

@@ -14,7 +14,7 @@ from benchsuite.events import End, EventWriter
 from benchsuite.measurement import WarmUp
 from benchsuite.schema import finite
 from benchsuite.worker.device import Device
-from benchsuite.worker.loop import never, timed_loop
+from benchsuite.worker.loop import never, timed_loop, whole_items
 from benchsuite.worker.rank_slices import AgreedRule
 from benchsuite.worker.ranks import Ranks
 from benchsuite.worker.step import Step
@@ -39,9 +39,7 @@ def warm_up(
     """
     began, steps = time.monotonic(), 0
     for batch in itertools.islice(batches, WARM_UP_STEPS):
-        items = step.run(batch)
-        if type(items) is not int or items < 0:
-            raise ModelError(f"a step returned {items!r} for the items that it took; it must be a whole number from 0")
+        whole_items(step.run(batch))
         steps += 1
     device.sync()
     if steps < WARM_UP_STEPS:

@@ -35,6 +35,8 @@ class Params:
         "noisy",
         "bytes",
         "eats",
+        "huge",
+        "scribbles",
     ] = "ok"
     after_s: float = 1.2
     start_s: float = 0.0
@@ -66,6 +68,8 @@ def build(params: Params) -> Workload:
         time.sleep(params.nap_s)
         if time.monotonic() - began > params.after_s:
             go_wrong(params.kind)
+            if params.kind == "huge":
+                return 10**400
         return params.items
 
     return Workload(unit="nap", batches=lambda share: itertools.repeat(None), items=lambda batch: 0, step=step)
@@ -76,6 +80,10 @@ def go_wrong(kind: str) -> None:
         raise ValueError("a nap too far")
     if kind == "oom":
         raise RuntimeError("CUDA out of memory (not really)")
+    if kind == "scribbles":
+        for fd in Path("/proc/self/fd").iterdir():
+            if fd.is_symlink() and fd.readlink().name.endswith(".events.jsonl"):
+                os.write(int(fd.name), b"\xff\n")
     if kind == "silent":
         os._exit(0)
     if kind == "exit":

@@ -21,7 +21,7 @@ from benchsuite.models import Optimiser, Share, Workload, supervised
 
 @dataclass(frozen=True)
 class Params:
-    kind: Literal["raise", "sigkill", "exit", "hang", "hang_in_data"] = "raise"
+    kind: Literal["raise", "sigkill", "leave", "hang", "hang_in_data"] = "raise"
     rank: int = 1
     after: int = 300
 
@@ -44,8 +44,8 @@ def build(params: Params) -> Workload:
                 raise ValueError("no more naps")
             if params.kind == "sigkill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            if params.kind == "exit":
-                os._exit(3)
+            if params.kind == "leave":
+                os._exit(0)
             if params.kind == "hang":
                 time.sleep(1000)
         return output.square().mean()
