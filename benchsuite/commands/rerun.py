@@ -105,9 +105,9 @@ def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, st
     from benchsuite.describe.plan import Place, places
     from benchsuite.describe.tasks import PLACE_AXES
     from benchsuite.errors import UsageError
-    from benchsuite.host import machine as host
+    from benchsuite.host.visible import chosen as chosen_gpus
 
-    gpus, why_not = host.visible(machine.gpus, os.environ)
+    gpus = chosen_gpus(machine.gpus, os.environ, machine.gpu_note)
     parallel, before = job.training.parallel, old.job.training.parallel
     if (job.placement, parallel.dp) != (old.job.placement, before.dp):
         possible = list(places(job, gpus))
@@ -121,7 +121,7 @@ def _place(old: Task, job: Job, path: Path, machine: Machine) -> tuple[Place, st
             g for g in gpus if g.visible_index == wanted.visible_index and g.uuid not in {o.uuid for o in old.gpus}
         ]
         if not found:
-            reason = machine.gpu_note or why_not or f"only {len(gpus)} GPUs are visible"
+            reason = machine.gpu_note or f"only {len(gpus)} GPUs are visible"
             raise UsageError(f"{path}: its GPU {wanted.visible_index} ({wanted.name}) is not here: {reason}")
         if found[0].uuid != wanted.uuid:
             instead = f"using visible GPU {found[0].visible_index}, {found[0].uuid} ({found[0].name})"

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from benchsuite.describe.tasks import Gpu
 from benchsuite.host import nvml, steal
-from benchsuite.host.device import Device, GpuLost
+from benchsuite.host.device import Device
+from benchsuite.host.nvml import GpuLost
 from benchsuite.host.series import Series
 from benchsuite.host.usage import Usage
 from benchsuite.telemetry import DeviceSample, TenantSample
