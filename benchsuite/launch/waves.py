@@ -130,14 +130,21 @@ class Runner:
                     running.remove(child)
                     self._end(child)
             _say(running)
+            self._say_news()
             self._observer.look(running)
             if running:
                 time.sleep(LOOK_EVERY_S)
+
+    def _say_news(self) -> None:
+        """Say what the monitor noted since the last call."""
+        for line in self._context.monitor.news():
+            self._observer.say(line)
 
     def _end(self, child: Child) -> None:
         with closing(child):
             child.finish()
             seen = summary(self._context.monitor, child, self._context.ledger.rundir)
+            self._say_news()
             self._keep(finished(child, self._setting, seen))
 
     def _not_started(self, task: Task, status: Status, why: Failure) -> None:

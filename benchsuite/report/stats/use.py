@@ -24,6 +24,8 @@ _GAUGES = (
     "pcie_rx_mib_s",
 )
 _MEANS = (*_GAUGES, "power_w", "power_limit_w", "cpu_waiting", "cpu_throttled", "cpu_stolen")
+# The samples of a GPU speak for a window of which they cover this share.
+SPEAKS = 0.5
 _PEAKS = ("device_reserved_bytes", "host_rss_bytes")
 
 
@@ -35,7 +37,7 @@ def task_use(row: Row) -> Use | None:
     result = row.result
     if result is None:
         return None
-    devices = result.telemetry.devices if result.telemetry else ()
+    devices = _watched(result)
     rate = row.window.perf if row.status == "ok" and row.window else None
     watts = _total_w(row) if row.task.job.placement.copies == 1 else None
     gauges: dict[str, Any] = {name: mean(_gauge(device, name) for device in devices) for name in _GAUGES}
@@ -123,11 +125,27 @@ def job_items_per_joule(rows: Sequence[Row]) -> float | None:
     return math.fsum(rates) / math.fsum(powers) if powers else None
 
 
+def _watched(result: Result) -> list[DeviceTelemetry]:
+    """The GPUs that were sampled over enough of the window to speak for all of it, see `SPEAKS`."""
+    found = result.telemetry
+    return [d for d in found.devices if d.sampled_share(found.end_s - found.start_s) >= SPEAKS] if found else []
+
+
+def unsampled(result: Result | None) -> str | None:
+    """The parts of a task's window in which its GPUs were not sampled, in words; None without such a part."""
+    found = result.telemetry if result else None
+    if found is None:
+        return None
+    spans = ((d.visible_index, d.unsampled_words(found.end_s - found.start_s)) for d in found.devices)
+    return "; ".join(f"GPU {index}: {words}" for index, words in spans if words) or None
+
+
 def _total_w(row: Row) -> float | None:
     """Mean power of all GPUs of a task together; None unless it is ok and each GPU has an energy counter."""
     if row.status != "ok" or not row.result or not row.result.telemetry:
         return None
-    powers = [_counted_w(device) for device in row.result.telemetry.devices]
+    devices = _watched(row.result)
+    powers = [_counted_w(device) for device in devices] if len(devices) == len(row.result.telemetry.devices) else []
     return math.fsum(power for power in powers if power) if powers and all(powers) else None
 
 
