@@ -248,6 +248,18 @@ def test_a_lost_card_is_noted_once_and_asked_no_more(fake: Any, code: int) -> No
     assert note.endswith("no longer watched")
 
 
+def test_a_card_whose_queries_all_fail_is_noted_until_they_answer_again(fake: Any) -> None:
+    fails = {"then": [{"total": 1, "used": 1}] * 2 + [{"error": 999}] * 2 + [{"total": 1, "used": 1}]}
+    fake(card(0, nvmlDeviceGetMemoryInfo=fails, nvmlDeviceGetPowerUsage={"error": 999}))
+    with Monitor(cards.gpus()[0], every_s=0.005) as monitor:
+        until(lambda: len(monitor.notes) > 1)
+        assert monitor.news() == [
+            "GPU 0 (GPU-00): no query has an answer: unknown error",
+            "GPU 0 (GPU-00): queries have answers again",
+        ]
+    assert monitor.news() == []
+
+
 def test_a_card_that_went_before_it_was_opened_is_noted(fake: Any) -> None:
     fake(card(0), card(1))
     gpus = cards.gpus()[0]
