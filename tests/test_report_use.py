@@ -289,7 +289,7 @@ def test_a_gpu_lost_in_mid_run_is_said_in_the_first_lines(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("from_s", "counts"), [(14.0, True), (8.0, True), (7.0, False), (2.0, False)])
-def test_samples_of_less_than_half_a_window_speak_for_no_task(tmp_path: Path, from_s: float, counts: bool) -> None:
+def test_samples_of_less_than_half_a_window_count_in_no_figure(tmp_path: Path, from_s: float, counts: bool) -> None:
     use = use_of(tmp_path, lost(from_s), used(gpu=1))
     assert (use.gpu_percent, use.watched_s) == ((49.0, 30.0) if counts else (97.0, 15.0))
     assert use.items_per_joule == pytest.approx(200 / 1300 if counts else 100 / 650)

@@ -47,8 +47,10 @@ def chosen(present: Sequence[Gpu], environ: Mapping[str, str], note: str | None 
     try:
         return _choose(present, environ)[0]
     except _Refused as refused:
-        why = str(refused)
-        raise UsageError(why if not note else note if why in note else f"{note}; {why}") from None
+        notes = [note] if note else []
+        if str(refused) not in (note or ""):
+            notes.append(str(refused))
+        raise UsageError("; ".join(notes)) from None
 
 
 def _choose(present: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[list[Gpu], str | None]:
@@ -94,11 +96,10 @@ def _ended(found: Sequence[Gpu], entries: Sequence[str], place: int, said: str) 
         raise _Refused(f"{said} names no GPU of this machine at {entry!r}; 'nvidia-smi -L' lists them")
     if not any(map(str.strip, entries[place:])):
         return _numbered(found), None  # a comma at the end
-    after = [other.strip() for other in entries[place + 1 :]]
+    after = [other.strip() for other in entries[place + 1 :] if other.strip()]
     unused = f"; not used: {', '.join(after)}" if after else ""
-    return _numbered(
-        found
-    ), f"{said} names no GPU of this machine at {entry!r}, where the list ends, as in CUDA{unused}"
+    why = f"{said} names no GPU of this machine at {entry!r}, where the list ends, as in CUDA{unused}"
+    return _numbered(found), why
 
 
 def _refuse_repeated(entries: Sequence[str], said: str) -> None:

@@ -24,8 +24,8 @@ _GAUGES = (
     "pcie_rx_mib_s",
 )
 _MEANS = (*_GAUGES, "power_w", "power_limit_w", "cpu_waiting", "cpu_throttled", "cpu_stolen")
-# The samples of a GPU speak for a window of which they cover this share.
-SPEAKS = 0.5
+# A GPU's telemetry counts if its samples cover at least this share of the window.
+MIN_SAMPLED_SHARE = 0.5
 _PEAKS = ("device_reserved_bytes", "host_rss_bytes")
 
 
@@ -126,9 +126,12 @@ def job_items_per_joule(rows: Sequence[Row]) -> float | None:
 
 
 def _watched(result: Result) -> list[DeviceTelemetry]:
-    """The GPUs that were sampled over enough of the window to speak for all of it, see `SPEAKS`."""
+    """The GPUs whose samples cover at least `MIN_SAMPLED_SHARE` of the window."""
     found = result.telemetry
-    return [d for d in found.devices if d.sampled_share(found.end_s - found.start_s) >= SPEAKS] if found else []
+    if found is None:
+        return []
+    window_s = found.end_s - found.start_s
+    return [device for device in found.devices if device.sampled_share(window_s) >= MIN_SAMPLED_SHARE]
 
 
 def unsampled(result: Result | None) -> str | None:
