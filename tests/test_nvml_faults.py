@@ -32,7 +32,6 @@ FAULTS: dict[str, Any] = {
     "lost midway": {"then": [None, None, {"error": 15}]},
     "bad bytes": {"bytes": "f80080"},
     "undecodable": {"undecodable": "f80080"},
-    "no number": {"bytes": ""},
 }
 WHOLE = {
     "nvmlDeviceGetUtilizationRates": {"gpu": 97, "memory": 41},
