@@ -66,6 +66,18 @@ def held(samples: Sequence[tuple[float, T]]) -> list[tuple[float, float, T]]:
     return [span for span in spans if span[1] - span[0] <= longest_s]
 
 
+def gaps(times: Sequence[float], start_s: float, end_s: float, every_s: float) -> list[tuple[float, float]]:
+    """The spans from `start_s` to `end_s` without a sample, those of up to `HOLDS_INTERVALS` intervals left out.
+
+    Args:
+        times: of the samples, ascending, in seconds of CLOCK_MONOTONIC.
+        every_s: planned interval between samples; a median interval that is longer counts instead.
+    """
+    between = [later - earlier for earlier, later in itertools.pairwise(times)]
+    longest_s = HOLDS_INTERVALS * max(every_s, statistics.median(between) if between else 0.0)
+    return [(a, b) for a, b in itertools.pairwise([start_s, *times, end_s]) if b - a > longest_s]
+
+
 def stolen_share(busy_s: float, stolen_s: float) -> float | None:
     """The share of the processors' time with work that a hypervisor withheld; None if they had no work.
 
@@ -128,6 +140,11 @@ class DeviceSample(Record, frozen=True, kw_only=True):
         float | None, Meta(description="MiB/s received over all NVLinks, since the previous sample")
     ] = None
 
+    @property
+    def answered(self) -> bool:
+        """Whether the GPU gave any value."""
+        return any(getattr(self, name) is not None for name in self.__struct_fields__ if name != "monotonic_s")
+
 
 class TenantSample(Record, frozen=True, kw_only=True):
     """A task's processes at one moment."""
@@ -180,8 +197,42 @@ class DeviceTelemetry(Record, frozen=True, kw_only=True):
     ]
     reasons: Annotated[
         dict[str, str],
-        Meta(description="field or name in `spreads` -> why it is null; a span has the reason of the spanned field"),
+        Meta(
+            description="field or name in `spreads` -> why it is null; a span has the reason of the spanned field; "
+            "`samples`: why there are `unsampled` spans"
+        ),
     ]
+    unsampled: Annotated[
+        tuple[tuple[float, float], ...],
+        Meta(description="spans of the window without a sample, each from and to, in seconds since its start"),
+    ] = ()
+
+    def unsampled_words(self, window_s: float) -> str:
+        """The spans without a sample in words, with the reason; empty if there are none.
+
+        Args:
+            window_s: length of the window.
+        """
+        if not self.unsampled:
+            return ""
+        if self.samples == 0:
+            spans = f"nothing sampled in the {window_s:.0f} s of its window"
+        else:
+            parts = (
+                f"from {a:.0f} s on" if b >= window_s - 0.01 else f"from {a:.0f} to {b:.0f} s"
+                for a, b in self.unsampled
+            )
+            spans = f"nothing sampled {', '.join(parts)} of the {window_s:.0f} s of its window"
+        why = self.reasons.get("samples")
+        return f"{spans}: {why}" if why else spans
+
+    def sampled_share(self, window_s: float) -> float:
+        """The share of the window outside the spans without a sample.
+
+        Args:
+            window_s: length of the window.
+        """
+        return 1.0 - sum(b - a for a, b in self.unsampled) / window_s if window_s > 0 else 1.0
 
 
 class TenantTelemetry(Record, frozen=True, kw_only=True):

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from fake_nvml import card, play
 
-from benchsuite.host import cuda_order, machine, nvml
+from benchsuite.host import cards, cuda_order
+from benchsuite.host.visible import visible
 
 SMALL, BIG = card(0, "Small"), card(1, "Big")
 TORCH = """
@@ -37,7 +38,7 @@ def fastest_first_fixture(tmp_path: Path, fake: Any) -> Callable[[str, str], tup
         fake(SMALL, BIG)
         (tmp_path / "torch.py").write_text(torch)
         variables = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST", "PYTHONPATH": str(tmp_path)}
-        found, why = machine.visible(nvml.gpus()[0], {**variables, "CUDA_VISIBLE_DEVICES": wanted})
+        found, why = visible(cards.gpus()[0], {**variables, "CUDA_VISIBLE_DEVICES": wanted})
         return [(g.visible_index, g.name) for g in found], why
 
     return look_up
@@ -74,10 +75,10 @@ def test_cuda_is_not_asked_where_numbers_mean_the_same(fake: Any, monkeypatch: p
 
     monkeypatch.setattr(cuda_order, "numbered", never)
     fake(SMALL, BIG)
-    present = nvml.gpus()[0]
+    present = cards.gpus()[0]
     unlike = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
-    assert machine.visible(present, {**unlike, "CUDA_VISIBLE_DEVICES": "GPU-11"})[0][0].name == "Big"
-    assert machine.visible(present, {"CUDA_VISIBLE_DEVICES": "1"})[0][0].name == "Big"
-    assert [g.name for g in machine.visible(present, unlike)[0]] == ["Small", "Big"]
+    assert visible(present, {**unlike, "CUDA_VISIBLE_DEVICES": "GPU-11"})[0][0].name == "Big"
+    assert visible(present, {"CUDA_VISIBLE_DEVICES": "1"})[0][0].name == "Big"
+    assert [g.name for g in visible(present, unlike)[0]] == ["Small", "Big"]
     fake(card(0), card(1))
-    assert machine.visible(nvml.gpus()[0], {**unlike, "CUDA_VISIBLE_DEVICES": "1"})[0][0].uuid == "GPU-11"
+    assert visible(cards.gpus()[0], {**unlike, "CUDA_VISIBLE_DEVICES": "1"})[0][0].uuid == "GPU-11"

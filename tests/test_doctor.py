@@ -15,7 +15,8 @@ from support import benchsuite
 
 from benchsuite.doctor import gpus, host
 from benchsuite.findings import Finding
-from benchsuite.host import machine, nvml
+from benchsuite.host import machine
+from benchsuite.host.visible import visible
 
 GIB = 1 << 30
 WELL: dict[str, Any] = {
@@ -34,9 +35,8 @@ def of_cards(
     monkeypatch: pytest.MonkeyPatch, *cards: dict[str, Any], own: set[int] | None = None, **scenario: Any
 ) -> list[Finding]:
     play(monkeypatch, *cards, **scenario)
-    present, why = nvml.gpus()
-    visible, _ = machine.visible(present, {})
-    return list(gpus.findings(present, visible, why, own or set()))
+    here = machine.describe({})
+    return list(gpus.findings(here, visible(here.gpus, {})[0], own or set()))
 
 
 def test_a_card_that_is_well_gives_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:

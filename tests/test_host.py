@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from conftest import make_gpu, make_task
-from support import PROGRAMS, benchsuite, environ, one_line_error
+from fake_nvml import play
+from support import PROGRAMS, benchsuite, environ, in_process, one_line_error
 
 from benchsuite.commands.rerun import _moved
 from benchsuite.describe.plan import Place
@@ -138,6 +139,38 @@ def test_a_rerun_with_another_placement_keeps_its_card_and_never_takes_another_u
         _moved(old, each[:2], file, other_gpu=False)
     assert _moved(old, each[:2], file, other_gpu=True)[0] == each[0]
     assert _moved(old, [Place()], file, other_gpu=False)[1] == ("gpu GPU-0002 (NVIDIA Test) -> none",)
+
+
+@pytest.mark.torch
+def test_a_card_that_is_lost_in_mid_run_is_said_on_the_terminal_and_in_the_result(tmp_path: Path) -> None:
+    going = card(0, nvmlDeviceGetPowerUsage={"then": [1000, {"error": 15}]})
+    done = benchsuite(
+        "run", "faults:build", "--", "--max-count", "1", cwd=tmp_path, env=with_nvml({"devices": [going]})
+    )
+    assert "GPU 0 (GPU-00): gpu is lost; it is no longer watched" in done.stderr
+    (device,) = json.loads(done.stdout)["telemetry"]["devices"]
+    assert device["samples"] < 2
+    assert device["reasons"]["samples"] == "gpu is lost"
+    assert device["unsampled"][-1][1] > 1
+
+
+def test_a_list_that_names_a_card_twice_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(monkeypatch, card(0), card(1))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,0")
+    for command in (("jobs", "smoke", "-o", "out"), ("jobs", "smoke", "--dry-run"), ("run", "polynome")):
+        one_line_error(in_process(*command, cwd=tmp_path), "CUDA_VISIBLE_DEVICES='0,0' names 0 twice")
+    assert not (tmp_path / "out").exists()
+
+
+def test_gpus_that_a_run_does_not_use_are_said_at_its_start_in_report_and_verify(tmp_path: Path) -> None:
+    env = with_nvml({"devices": [card(0), card(1)]}, CUDA_VISIBLE_DEVICES="-1")
+    chosen = ("faults:build", "-o", "out", "--", "--max-count", "1", "--warm-up-s=0", "--min-time-s=0.1")
+    done = benchsuite("run", *chosen, cwd=tmp_path, env=env)
+    why = "CUDA_VISIBLE_DEVICES='-1' hides all GPUs"
+    assert f"no GPU is used: {why}" in done.stderr
+    report = " ".join(in_process("report", "out", cwd=tmp_path).stdout.split())
+    assert f"GPUs: {why}." in report
+    assert why in in_process("verify", "out", cwd=tmp_path).stdout
 
 
 def test_this_machine_is_described_in_full() -> None:

@@ -16,11 +16,13 @@ from conftest import make_gpu
 from fake_nvml import MIB, card, play
 
 from benchsuite.describe.tasks import Gpu
-from benchsuite.host import machine, nvml
+from benchsuite.host import cards, nvml
 from benchsuite.host import monitor as watching
-from benchsuite.host.device import Device, GpuLost
+from benchsuite.host.device import Device
 from benchsuite.host.digest import summarise
 from benchsuite.host.monitor import Monitor
+from benchsuite.host.nvml import GpuLost
+from benchsuite.host.visible import visible
 from benchsuite.telemetry import GPM_GAUGES, DeviceSample, GpuProcess
 
 ALWAYS = (0.0, float("inf"))
@@ -58,7 +60,7 @@ def test_a_visible_index_is_watched_at_its_physical_card(
     fake: Any, wanted: str | None, expected: list[tuple[int, int, int]]
 ) -> None:
     fake(*map(card, range(4)))
-    usable, why = machine.visible(nvml.gpus()[0], {} if wanted is None else {"CUDA_VISIBLE_DEVICES": wanted})
+    usable, why = visible(cards.gpus()[0], {} if wanted is None else {"CUDA_VISIBLE_DEVICES": wanted})
     assert why is None
     with Monitor(usable, every_s=0.01) as monitor:
         until(lambda: all(len(monitor.device_series(gpu.uuid, *ALWAYS)) > 1 for gpu in usable))
@@ -74,7 +76,7 @@ def test_a_visible_index_is_watched_at_its_physical_card(
 
 def test_a_card_is_found_by_uuid_also_where_numbers_have_moved(fake: Any) -> None:
     fake(card(0), card(1), card(2))
-    gpu = nvml.gpus()[0][1]
+    gpu = cards.gpus()[0][1]
     fake(card(2), card(0), card(1))
     assert Device(gpu, {}).sample().memory_used_bytes == 200 * MIB
 
@@ -84,7 +86,7 @@ def test_a_card_is_found_by_uuid_also_where_numbers_have_moved(fake: Any) -> Non
 
 def test_unsupported_readings_are_null_with_their_reasons_and_the_rest_is_kept(fake: Any) -> None:
     fake(card(0, nvmlDeviceGetUtilizationRates={"error": 3}, nvmlDeviceGetPowerUsage={"error": 999}))
-    (gpu,), _ = nvml.gpus()
+    (gpu,), _ = cards.gpus()
     with Monitor([gpu], every_s=0.01) as monitor:
         until(lambda: len(samples(monitor, 0)) > 2)
     assert monitor.notes == []
@@ -125,7 +127,7 @@ def test_no_gpu_is_one_note_and_tasks_are_watched_all_the_same(fake: Any) -> Non
 def test_nvmls_own_mark_for_no_value_is_not_a_number(fake: Any, number: int) -> None:
     fake(card(0, nvmlDeviceGetPowerUsage=number, nvmlDeviceGetTotalEnergyConsumption=number))
     reasons: dict[str, str] = {}
-    sample = Device(nvml.gpus()[0][0], reasons).sample()
+    sample = Device(cards.gpus()[0][0], reasons).sample()
     assert (sample.power_w, sample.energy_j) == (None, None)
     assert reasons["power_w"] == "NVML has no value for it"
 
@@ -133,10 +135,10 @@ def test_nvmls_own_mark_for_no_value_is_not_a_number(fake: Any, number: int) -> 
 def test_an_older_driver_is_asked_by_the_older_names(fake: Any) -> None:
     events, throttles = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
     fake(card(0, nvmlDeviceGetTemperatureV={"error": 13}, nvmlDeviceGetTemperature=55, **{throttles: 8}))
-    older = Device(nvml.gpus()[0][0], {}).sample()
+    older = Device(cards.gpus()[0][0], {}).sample()
     assert (older.temperature_c, older.clock_events) == (55, ("hw_slowdown",))
     fake(card(0, nvmlDeviceGetTemperatureV=56, nvmlDeviceGetTemperature=0, **{events: 4, throttles: 8}))
-    newer = Device(nvml.gpus()[0][0], {}).sample()
+    newer = Device(cards.gpus()[0][0], {}).sample()
     assert (newer.temperature_c, newer.clock_events) == (56, ("sw_power_cap",))
 
 
@@ -154,7 +156,7 @@ def test_all_that_a_card_tells_is_read_in_its_unit(fake: Any) -> None:
             nvmlDeviceGetComputeRunningProcesses=[{"pid": os.getpid(), "usedGpuMemory": 5 * MIB}],
         )
     )
-    sample = Device(nvml.gpus()[0][0], {}).sample()
+    sample = Device(cards.gpus()[0][0], {}).sample()
     assert (sample.gpu_percent, sample.memory_busy_percent) == (97.0, 41.0)
     assert (sample.power_w, sample.energy_j) == (350.5, 1234.567)
     assert (sample.sm_clock_mhz, sample.memory_clock_mhz, sample.temperature_c) == (1980, 2619, 61)
@@ -207,7 +209,7 @@ def test_a_hanging_card_holds_up_neither_the_others_nor_the_end(fake: Any, monke
     monkeypatch.setattr(watching, "STOP_LIMIT_S", 0.3)
     monkeypatch.setattr(nvml, "_turns", nvml.Turns(limit_s=0.1))
     fake(card(0, nvmlDeviceGetPowerUsage={"sleep_s": 30}), card(1))
-    monitor = Monitor(nvml.gpus()[0], every_s=0.01, stuck_s=0.3)
+    monitor = Monitor(cards.gpus()[0], every_s=0.01, stuck_s=0.3)
     monitor.start()
     monitor.follow("task", lambda: [os.getpid()])
     until(lambda: monitor.notes)
@@ -220,12 +222,12 @@ def test_a_hanging_card_holds_up_neither_the_others_nor_the_end(fake: Any, monke
     assert samples(monitor, 0) == []
     (note,) = monitor.notes
     assert note.startswith("GPU 0 (GPU-00) stopped answering at ")
-    assert note.removeprefix("GPU 0 (GPU-00) ") == reported(monitor, nvml.gpus()[0][0]).reasons["power_w"]
+    assert note.removeprefix("GPU 0 (GPU-00) ") == reported(monitor, cards.gpus()[0][0]).reasons["power_w"]
 
 
 def test_a_card_that_answers_again_is_watched_on(fake: Any) -> None:
     fake(card(0, nvmlDeviceGetPowerUsage={"then": [1000, {"sleep_s": 0.8}, 3000]}))
-    with Monitor(nvml.gpus()[0], every_s=0.01, stuck_s=0.3) as monitor:
+    with Monitor(cards.gpus()[0], every_s=0.01, stuck_s=0.3) as monitor:
         until(lambda: len(samples(monitor, 0)) > 3)
     stopped, again = monitor.notes
     assert stopped.startswith("GPU 0 (GPU-00) stopped answering at ")
@@ -236,7 +238,7 @@ def test_a_card_that_answers_again_is_watched_on(fake: Any) -> None:
 @pytest.mark.parametrize("code", [15, 16, 28])
 def test_a_lost_card_is_noted_once_and_asked_no_more(fake: Any, code: int) -> None:
     stub = fake(card(0, nvmlDeviceGetPowerUsage={"then": [1000, 1000, {"error": code}]}), card(1))
-    with Monitor(nvml.gpus()[0], every_s=0.01) as monitor:
+    with Monitor(cards.gpus()[0], every_s=0.01) as monitor:
         until(lambda: monitor.notes)
         until(lambda: len(samples(monitor, 1)) > 8)
     assert len(samples(monitor, 0)) == 2
@@ -246,9 +248,21 @@ def test_a_lost_card_is_noted_once_and_asked_no_more(fake: Any, code: int) -> No
     assert note.endswith("no longer watched")
 
 
+def test_a_card_whose_queries_all_fail_is_noted_until_they_answer_again(fake: Any) -> None:
+    fails = {"then": [{"total": 1, "used": 1}] * 2 + [{"error": 999}] * 2 + [{"total": 1, "used": 1}]}
+    fake(card(0, nvmlDeviceGetMemoryInfo=fails, nvmlDeviceGetPowerUsage={"error": 999}))
+    with Monitor(cards.gpus()[0], every_s=0.005) as monitor:
+        until(lambda: len(monitor.notes) > 1)
+        assert monitor.news() == [
+            "GPU 0 (GPU-00): no query has an answer: unknown error",
+            "GPU 0 (GPU-00): queries have answers again",
+        ]
+    assert monitor.news() == []
+
+
 def test_a_card_that_went_before_it_was_opened_is_noted(fake: Any) -> None:
     fake(card(0), card(1))
-    gpus = nvml.gpus()[0]
+    gpus = cards.gpus()[0]
     fake(card(1))
     with Monitor(gpus, every_s=0.01) as monitor:
         until(lambda: monitor.notes and len(samples(monitor, 1)) > 1)
@@ -264,7 +278,7 @@ def test_gpm_figures_come_between_two_samples_and_their_memory_is_freed(fake: An
     metrics = {"2": 82.7, "3": 41.6, "5": 9.3, "10": 54.2, "11": 0.0, "12": 1.4, "20": 12.5, "21": 800.0, "60": 5.0}
     stub = fake(card(0, gpm=metrics))
     reasons: dict[str, str] = {}
-    device = Device(nvml.gpus()[0][0], reasons)
+    device = Device(cards.gpus()[0][0], reasons)
     first = device.sample()
     assert {getattr(first, name) for name in GPM_GAUGES} == {None}
     assert reasons["sm_percent"] == "GPM: needs two samples"
@@ -292,7 +306,7 @@ def test_gpm_figures_come_between_two_samples_and_their_memory_is_freed(fake: An
 def test_a_card_without_gpm_says_so_for_each_figure(fake: Any) -> None:
     fake(card(0))
     reasons: dict[str, str] = {}
-    Device(nvml.gpus()[0][0], reasons).sample()
+    Device(cards.gpus()[0][0], reasons).sample()
     assert {reasons[name] for name in GPM_GAUGES} == {"GPM: not supported by this device"}
 
 
@@ -316,7 +330,7 @@ def test_a_followed_task_is_sampled_until_forgotten_and_its_processes_stay_ours(
 
 def test_the_monitor_lets_go_of_what_is_older(fake: Any) -> None:
     fake(card(0))
-    with Monitor(nvml.gpus()[0], every_s=0.01) as monitor:
+    with Monitor(cards.gpus()[0], every_s=0.01) as monitor:
         monitor.follow("task", lambda: [os.getpid()])
         until(lambda: len(samples(monitor, 0)) > 5 and len(monitor.tenant_series("task", *ALWAYS)) > 5)
     middle_s = samples(monitor, 0)[3].monotonic_s
@@ -327,7 +341,7 @@ def test_the_monitor_lets_go_of_what_is_older(fake: Any) -> None:
 
 def test_watching_eight_cards_costs_less_than_one_per_cent_of_a_processor(fake: Any) -> None:
     stub = fake(*(card(i, gpm={"2": 1.0}, nvmlDeviceGetPowerUsage=1) for i in range(8)))
-    devices = [Device(gpu, {}) for gpu in nvml.gpus()[0]]
+    devices = [Device(gpu, {}) for gpu in cards.gpus()[0]]
     rounds = 50
     started_s = time.thread_time()
     for _ in range(rounds):

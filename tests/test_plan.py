@@ -21,7 +21,7 @@ from benchsuite.describe.plan import make_plan
 from benchsuite.describe.tasks import Gpu, Job, Placement
 from benchsuite.describe.training import Parallel, Training
 from benchsuite.errors import UsageError
-from benchsuite.host.machine import visible
+from benchsuite.host.visible import visible
 from benchsuite.launch.child import child_environ
 
 FOUR = [make_gpu(i) for i in range(4)]
@@ -30,32 +30,6 @@ FOUR = [make_gpu(i) for i in range(4)]
 @pytest.fixture(autouse=True)
 def all_packages_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchsuite.describe.entries._found", lambda module: True)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "physical", "reason"),
-    [
-        (None, [0, 1, 2, 3], None),
-        ("2", [2], None),
-        ("3,1", [3, 1], None),
-        (" 1 , 0 ", [1, 0], None),
-        ("GPU-0002", [2], None),
-        ("GPU-0003,0", [3, 0], None),
-        ("", [], "hides all GPUs"),
-        ("-1", [], "names no GPU"),
-        ("1,9,2", [1], "names no GPU of this machine at '9'"),
-        ("1,1", [1], "names no GPU of this machine at '1'"),
-        ("GPU-", [], "names no GPU"),
-        ("none", [], "names no GPU"),
-    ],
-)
-def test_visible_gpus_are_those_that_cuda_would_see(
-    wanted: str | None, physical: list[int], reason: str | None
-) -> None:
-    found, why = visible(FOUR, {} if wanted is None else {"CUDA_VISIBLE_DEVICES": wanted})
-    assert [g.nvml_index for g in found] == physical
-    assert [g.visible_index for g in found] == list(range(len(physical)))
-    assert (reason is None and why is None) or (reason or "?") in (why or "")
 
 
 def plan_of(job: Job, gpus: list[Gpu], repeats: int = 1, **variables: str) -> list[tuple[str, str, str | None]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Call, keep_results, keep_run, make_gpu, make_result, make_task
+from conftest import Call, keep_results, keep_run, make_gpu, make_result, make_run, make_task
 from made_telemetry import make_device, make_telemetry, stolen_from
 from outputs import line_of, summary_for, text_of, unwrapped
 
@@ -272,3 +272,44 @@ def test_an_older_summary_is_still_read(call: Call, tmp_path: Path) -> None:
     code, out, _ = call("report", "--full", tmp_path / "old.json", "--compare-gpus")
     assert code == 0
     assert "does not name its tasks' GPUs" in out
+
+
+def lost(from_s: float, gpu: int = 0, **fields: Any) -> Result:
+    """A result of a GPU that was lost at this second of its 15."""
+    spans = {"unsampled": ((from_s, 15.0),), "reasons": {"samples": "gpu is lost"}}
+    return used(gpu=gpu, device=make_device(gpu, {"gpu_percent": 1.0}, **spans), **fields)
+
+
+def test_a_gpu_lost_in_mid_run_is_said_in_the_first_lines(tmp_path: Path) -> None:
+    text = unwrapped(text_of(summary_for(tmp_path, lost(2.0), used(gpu=1))))
+    words = "vae.J0.0, GPU 0: nothing sampled from 2 s on of the 15 s of its window: gpu is lost"
+    assert words in text
+    assert "GPUs were not sampled throughout in 1 task" in text
+    assert text.index(words) < text.index("Profile")
+    assert "not sampled" not in text_of(summary_for(tmp_path / "well", used()))
+
+
+@pytest.mark.parametrize(("from_s", "counts"), [(14.0, True), (8.0, True), (7.0, False), (2.0, False)])
+def test_samples_of_less_than_half_a_window_count_in_no_figure(tmp_path: Path, from_s: float, counts: bool) -> None:
+    use = use_of(tmp_path, lost(from_s), used(gpu=1))
+    assert (use.gpu_percent, use.watched_s) == ((49.0, 30.0) if counts else (97.0, 15.0))
+    assert use.items_per_joule == pytest.approx(200 / 1300 if counts else 100 / 650)
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ("CUDA_VISIBLE_DEVICES='0,-1,1' names no GPU of this machine at '-1'", True),
+        ("NVML: GPU 3 does not answer and is left out: gpu is lost", True),
+        ("NVML: driver not loaded", True),
+        ("NVML lists no GPU", False),
+        ("NVML: nvml shared library not found", False),
+        (None, False),
+    ],
+)
+def test_gpus_that_are_not_used_are_said_in_the_first_lines(tmp_path: Path, note: str | None, said: bool) -> None:
+    (machine,) = make_run().machines
+    run = make_run(machines=(msgspec.structs.replace(machine, gpu_note=note),))
+    text = unwrapped(text_of(summary_for(tmp_path, used(), used(gpu=1), run=run)))
+    assert (f"GPUs: {note}." in text) == said
+    assert note is None or f"2 used of 2 present; {note}" in text

@@ -495,6 +495,7 @@ def test_a_good_run_meets_every_demand_but_a_whole_profile(tmp_path: Path) -> No
 CROWDED = "another run of benchsuite is on this machine (process 7): its share and ours overlap"
 SHARED = msgspec.structs.replace(FENCED, crowded=True, reason=CROWDED)
 UNKNOWN = {"clock_events_s": None, "foreign": None, "ecc_uncorrected": None, "reasons": {"foreign": "in a container"}}
+LOST: Json = {"samples": 2, "unsampled": ((2.0, 15.0),), "reasons": {"samples": "gpu is lost"}}
 ON_DATA = Job(name="vae", model="vae", data="mnist", page_cache="cold", placement=Placement(devices="each"))
 READ = DataUsed(name="mnist", real=True, version="1", sha256="f" * 64, page_cache="cold", cached=0.0)
 GENERATED = DataUsed(name="mnist", real=False, version="1", sha256="f" * 64, page_cache="cold", cached=0.0, size="full")
@@ -522,6 +523,9 @@ WARM = DataUsed(name="mnist", real=True, version="1", sha256="f" * 64, page_cach
         ("foreign", "note", "in a container", {"telemetry": UNKNOWN}),
         ("ECC", "unmet", "1 GPU window", {"telemetry": {"ecc_uncorrected": 1}}),
         ("ECC", "note", "known of 5 of 6", {"telemetry": UNKNOWN}),
+        ("telemetry", "unmet", "not sampled throughout in 1 task", {"telemetry": LOST}),
+        ("throttling", "note", "known of 5 of 6 GPU windows: gpu is lost", {"telemetry": LOST}),
+        ("ECC", "unmet", "1 GPU window", {"telemetry": {**LOST, "ecc_uncorrected": 1}}),
         ("code", "unmet", "2 versions", {"code": Code(version="0.2.0")}),
     ],
 )
@@ -529,6 +533,19 @@ def test_what_is_not_met(about: str, state: str, words: str, fields: Json, tmp_p
     found = demands(tmp_path / "run", list(good_results(VAE, **fields)))[about]
     assert found.state == state, found
     assert words in found.text
+
+
+def test_a_gpu_that_is_lost_in_mid_run_is_named_with_the_time_and_the_reason(tmp_path: Path) -> None:
+    (detail,) = demands(tmp_path / "run", list(good_results(VAE, telemetry=LOST)))["telemetry"].details
+    assert detail == "vae.J0.0: GPU 0: nothing sampled from 2 s on of the 15 s of its window: gpu is lost"
+
+
+def test_a_gpu_that_is_left_out_is_named(tmp_path: Path) -> None:
+    (machine,) = make_run().machines
+    why = "NVML: GPU 2 does not answer and is left out: gpu is lost"
+    machines = (msgspec.structs.replace(machine, gpu_note=why),)
+    found = demands(tmp_path / "run", list(good_results(VAE)), machines=machines)["GPUs"]
+    assert (found.state, found.text) == ("unmet", f"all 2 that answer are used; {why}")
 
 
 @pytest.mark.parametrize(

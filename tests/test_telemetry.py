@@ -18,7 +18,7 @@ from fake_nvml import MIB
 
 from benchsuite.host import steal
 from benchsuite.host.device import CLOCK_EVENTS, clock_events
-from benchsuite.host.digest import summarise, summarise_tenant
+from benchsuite.host.digest import Window, summarise, summarise_tenant
 from benchsuite.host.series import Series, write_series
 from benchsuite.host.usage import Usage, look
 from benchsuite.measurement import Stream, read_clock
@@ -146,6 +146,49 @@ def test_numbers_of_another_container_are_not_called_foreign() -> None:
     assert "not of this container" in found.reasons["foreign"]
     ours_too = series((0.0, {"processes": (process(12), process(70001, here=False))}))
     assert [p.pid for p in summarise(make_gpu(), ours_too, {}, {12}).foreign] == [70001]
+
+
+# --- spans without a sample -------------------------------------------------------------------------------------------
+
+
+def over(seconds: float, times: list[float], reasons: dict[str, str] | None = None, **fields: Any) -> Any:
+    given = series(*((at, fields or {"power_w": 100.0}) for at in times))
+    return summarise(make_gpu(), given, reasons or {}, (), Window(0.0, seconds, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("times", "spans", "words"),
+    [
+        ([float(s) for s in range(16)], (), ""),
+        ([0.5, 1.5, 2.5, 5.5, 8.5, 11.5, 14.5], (), ""),
+        ([0.0, 1.0, 2.0], ((2.0, 15.0),), "nothing sampled from 2 s on of the 15 s of its window"),
+        ([0.0, 1.0, 8.0, *range(9, 15)], ((1.0, 8.0),), "nothing sampled from 1 to 8 s of the 15 s of its window"),
+        ([6.0, 7.0], ((0.0, 6.0), (7.0, 15.0)), "nothing sampled from 0 to 6 s, from 7 s on of the 15 s of its window"),
+        ([], ((0.0, 15.0),), "nothing sampled in the 15 s of its window"),
+    ],
+)
+def test_spans_without_a_sample_are_recorded(times: list[float], spans: Any, words: str) -> None:
+    found = over(15.0, times)
+    assert found.unsampled == spans
+    assert found.unsampled_words(15.0) == (f"{words}: no sample came in time" if words else "")
+    assert found.sampled_share(15.0) == pytest.approx(1 - sum(b - a for a, b in spans) / 15)
+
+
+def test_the_reason_of_a_loss_is_kept_also_of_a_short_end() -> None:
+    found = over(15.0, [float(s) for s in range(14)], {"samples": "gpu is lost"})
+    assert (found.unsampled, found.reasons["samples"]) == (((13.0, 15.0),), "gpu is lost")
+    assert over(15.0, [float(s) for s in range(15)], {"samples": "gpu is lost"}).unsampled == ()
+
+
+def test_a_window_shorter_than_the_gaps_that_count_has_none() -> None:
+    assert over(0.8, []).unsampled == ()
+
+
+def test_a_sample_without_any_value_is_no_sample() -> None:
+    values = [{"power_w": 100.0}, {"power_w": 300.0}, *([{}] * 13)]
+    given = series(*((float(at), fields) for at, fields in enumerate(values)))
+    found = summarise(make_gpu(), given, {"samples": "no query has an answer"}, (), Window(0.0, 15.0, 1.0))
+    assert (found.samples, found.spreads["power_w"].n, found.unsampled) == (2, 2, ((1.0, 15.0),))
 
 
 # --- joined to slices, kept within bounds, written out ----------------------------------------------------------------

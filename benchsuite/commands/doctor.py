@@ -48,16 +48,17 @@ def command(data: str | None, as_json: bool) -> int:
     from benchsuite.doctor import gpus, host
     from benchsuite.findings import lines
     from benchsuite.host import machine
+    from benchsuite.host.visible import visible as usable
 
     with _Checking() as checking:
         checking("the machine")
         here = machine.describe(os.environ)
-        visible, why_not = machine.visible(here.gpus, os.environ)
+        visible, _ = usable(here.gpus, os.environ)
         tasks = max(1, len(visible))
         folder = Path(data or os.environ.get("BENCHSUITE_DATA") or "data")
         results = Path(os.environ.get("BENCHSUITE_OUT") or "results")
         checks: dict[str, Callable[[], Iterable[Finding]]] = {
-            "the GPUs": lambda: gpus.findings(here.gpus, visible, here.gpu_note or why_not, {os.getpid()}),
+            "the GPUs": lambda: gpus.findings(here, visible, {os.getpid()}),
             "torch": lambda: gpus.torch_findings(visible, os.environ),
             "isolation": lambda: host.fence_findings(tasks),
             "the processors": host.cpu_findings,

@@ -97,6 +97,7 @@ def command(
     """
     from benchsuite.describe.plan import make_plan
     from benchsuite.host import machine as host
+    from benchsuite.host.visible import chosen as chosen_gpus
     from benchsuite.launch.asked import Asked, fresh, resumed
     from benchsuite.launch.session import Invocation
 
@@ -115,7 +116,7 @@ def command(
         settled = fresh(asked, os.environ)
     chosen = settled.profile
     machine = host.describe(os.environ)
-    gpus, _ = host.visible(machine.gpus, settled.environ)
+    gpus = chosen_gpus(machine.gpus, settled.environ, machine.gpu_note)
     plan = make_plan(
         chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=settled.repeats, data_root=settled.data_root
     )

@@ -140,9 +140,9 @@ def _place(old: Task, job: Job, path: Path, machine: Machine, other_gpu: bool) -
     from benchsuite.describe.plan import Place, places
     from benchsuite.describe.tasks import PLACE_AXES
     from benchsuite.errors import UsageError
-    from benchsuite.host import machine as host
+    from benchsuite.host.visible import chosen as chosen_gpus
 
-    gpus, why_not = host.visible(machine.gpus, os.environ)
+    gpus = chosen_gpus(machine.gpus, os.environ, machine.gpu_note)
     parallel, before = job.training.parallel, old.job.training.parallel
     if (job.placement, parallel.dp) != (old.job.placement, before.dp):
         return _moved(old, list(places(job, gpus)), path, other_gpu)
@@ -155,7 +155,7 @@ def _place(old: Task, job: Job, path: Path, machine: Machine, other_gpu: bool) -
             others = (g for g in gpus if g.visible_index == wanted.visible_index and g.uuid not in taken)
             found = next(others, None)
             if found is None:
-                reason = machine.gpu_note or why_not or f"only {len(gpus)} GPUs are visible"
+                reason = machine.gpu_note or f"only {len(gpus)} GPUs are visible"
                 raise UsageError(f"{path}: {missing}: {reason}")
             instead = f"visible GPU {found.visible_index} ({found.name}, {found.uuid})"
             if not other_gpu:

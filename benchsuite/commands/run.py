@@ -32,6 +32,7 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
     from benchsuite.describe.tasks import ProfileUsed
     from benchsuite.errors import UsageError
     from benchsuite.host import machine as host
+    from benchsuite.host.visible import chosen as chosen_gpus
     from benchsuite.launch.run_one import Judge, check_file, keep, run_single
     from benchsuite.launch.session import data_root
     from benchsuite.report.measure.foresight import warnings
@@ -43,7 +44,7 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
     job = profiles.single(None, entry, overrides) if ":" in entry else profiles.single(entry, None, overrides)
     root = data_root(data, os.environ)
     machine = host.describe(os.environ)
-    gpus, _ = host.visible(machine.gpus, os.environ)
+    gpus = chosen_gpus(machine.gpus, os.environ, machine.gpu_note)
     if job.placement.devices == "progression":
         raise UsageError("--placement: 'run' makes one task, a progression several; give all_gpus")
     chosen = gpus if job.placement.devices == "all" else gpus[:1]

@@ -165,10 +165,16 @@ def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
         return
     most = asked or (len(gpus) if on_gpus else 1 if devices in ("each", "none") else CPU_RANKS)
     if devices != "progression":
-        yield Place(tuple(gpus[:most]) if on_gpus else (), most)
+        yield Place(tuple(gpus[:most]) if on_gpus else (), most, skip=_apart(gpus[:most]))
         return
     for ranks in range(1, most + 1):
-        yield _step(ranks, gpus[:ranks] if on_gpus else ())
+        yield _step(ranks, gpus[:ranks] if on_gpus else (), _apart(gpus[:ranks]))
+
+
+def _apart(gpus: Sequence[Gpu]) -> str | None:
+    """Why no group of ranks can train on these GPUs; None if one can."""
+    parts = [gpu for gpu in gpus if gpu.parent]
+    return "a process sees one MIG instance, so that no group of ranks can train" if parts and len(gpus) > 1 else None
 
 
 def _step(ranks: int, gpus: Sequence[Gpu], skip: str | None = None) -> Place:

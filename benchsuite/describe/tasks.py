@@ -135,16 +135,17 @@ class ProfileUsed(Record, frozen=True, kw_only=True):
 
 
 class Gpu(Record, frozen=True, kw_only=True):
-    """One GPU of a machine."""
+    """One GPU of a machine: a whole card, or an instance of a card that MIG divides."""
 
     visible_index: Annotated[int, Meta(description="place among the GPUs that this run may use")]
-    nvml_index: Annotated[int, Meta(description="place in NVML's order, which is that of PCI addresses")]
+    nvml_index: Annotated[int, Meta(description="place of the card in NVML's order, which is that of PCI addresses")]
     uuid: str
     name: str
     pci: Annotated[str, Meta(description="PCI address")]
     memory_bytes: int | None = None
     power_limit_w: float | None = None
     max_sm_clock_mhz: int | None = None
+    parent: Annotated[str | None, Meta(description="UUID of the card that this MIG instance is a part of")] = None
 
 
 class RerunOf(Record, frozen=True, kw_only=True):

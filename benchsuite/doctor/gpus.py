@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import operator
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from benchsuite.describe.tasks import Gpu
 from benchsuite.findings import Finding, bad, note, ok
 from benchsuite.host import nvml
 from benchsuite.host.device import clock_events
+from benchsuite.host.nvml import Absent, GpuLost
+from benchsuite.records import Machine
 from benchsuite.telemetry import SLOWING
 
 TORCH_LIMIT_S = 120
+_SILENT = "read the output of 'nvidia-smi' and the kernel's log; reset or replace it"
 _REPLACE = "reset the GPU; replace it if the error comes back"
 _ASK_TORCH = """
 import json, torch
@@ -24,29 +29,48 @@ print(json.dumps({"torch": str(torch.__version__), "cuda": torch.version.cuda, "
 """
 
 
-def findings(
-    present: Sequence[Gpu], visible: Sequence[Gpu], why_none: str | None, own_pids: set[int]
-) -> Iterator[Finding]:
-    """All findings about the GPUs; `why_none` is the reason for an empty `visible`."""
+def findings(here: Machine, visible: Sequence[Gpu], own_pids: set[int]) -> Iterator[Finding]:
+    """All findings about the GPUs."""
     if not visible:
         remedy = "install NVIDIA's driver, or set CUDA_VISIBLE_DEVICES; without GPUs only 'benchsuite jobs smoke' runs"
-        yield bad("driver", f"no GPU can be used: {why_none or 'the process sees no GPU'}", remedy)
+        yield bad("driver", f"no GPU can be used: {here.gpu_note or 'the process sees no GPU'}", remedy)
         return
-    yield ok("driver", f"{nvml.driver() or 'unknown version'}, {len(visible)} of {len(present)} GPUs visible")
+    yield ok("driver", f"{here.driver or 'unknown version'}, {len(visible)} of {len(here.gpus)} GPUs visible")
+    if here.gpu_note:
+        silent = "left out" in here.gpu_note
+        remedy = _SILENT if silent else "unset CUDA_VISIBLE_DEVICES, or correct it"
+        yield (bad if silent else note)("GPUs", here.gpu_note, remedy)
     for gpu in visible:
-        handle = nvml.query("nvmlDeviceGetHandleByUUID", gpu.uuid)
-        if handle is None:
-            yield bad(
-                _name(gpu),
-                "does not answer",
-                "read the output of 'nvidia-smi' and the kernel's log; reset or replace it",
-            )
-            continue
-        looks = (_persistence, _ecc, _mig, _power, _clock_events)
-        troubles = [finding for look in looks for finding in look(gpu, handle)]
-        troubles += _strangers(gpu, handle, own_pids)
-        yield from troubles or [ok(_name(gpu), _well(gpu, handle))]
+        found = nvml.within(nvml.LIMIT_S, _of_one, gpu, own_pids)
+        yield from (
+            [bad(_name(gpu), f"does not answer: {found.reason}", _SILENT)] if isinstance(found, Absent) else found
+        )
     yield from _alike(visible)
+
+
+def _of_one(gpu: Gpu, own_pids: set[int]) -> list[Finding] | Absent:
+    """What is wrong with a GPU, or that it is well; `Absent` if it is gone."""
+    try:
+        handle = _query("nvmlDeviceGetHandleByUUID", gpu.uuid)
+        if handle is None:
+            return Absent("NVML does not find it by its UUID")
+        troubles: list[Finding] = []
+        for look in (_persistence, _ecc, _mig, _power, _clock_events):
+            troubles += look(gpu, handle)
+        troubles += _strangers(gpu, handle, own_pids)
+        return troubles or [ok(_name(gpu), _well(gpu, handle))]
+    except GpuLost as lost:
+        return Absent(str(lost))
+
+
+def _query(function: str, *arguments: Any) -> Any:
+    """NVML's answer; None if there is none. Raises GpuLost."""
+    return nvml.read(lambda answer: answer, function, *arguments)
+
+
+def _whole(function: str, *arguments: Any) -> int:
+    """As `_query`, a whole number; 0 for any other answer."""
+    return nvml.read(operator.index, function, *arguments) or 0
 
 
 def _name(gpu: Gpu) -> str:
@@ -63,7 +87,7 @@ def _well(gpu: Gpu, handle: Any) -> str:
         "clock events": "nvmlDeviceGetCurrentClocksEventReasons",
         "processes": "nvmlDeviceGetComputeRunningProcesses",
     }
-    known = [name for name, function in looked.items() if nvml.query(function, handle) is not None]
+    known = [name for name, function in looked.items() if not isinstance(_query(function, handle), (str, NoneType))]
     unknown = [name for name in looked if name not in known]
     words = [
         f"{gpu.name}: {', '.join(known)} well" if known else gpu.name,
@@ -72,45 +96,51 @@ def _well(gpu: Gpu, handle: Any) -> str:
     return "; ".join(filter(None, words))
 
 
+def _first(modes: Any) -> Any:
+    """The mode in force; the second is the one after the next reset."""
+    return modes[0]
+
+
 def _persistence(gpu: Gpu, handle: Any) -> Iterator[Finding]:
-    mode = nvml.query("nvmlDeviceGetPersistenceMode", handle)
+    mode = _query("nvmlDeviceGetPersistenceMode", handle)
     if mode == 0:
         remedy = f"sudo nvidia-smi -i {gpu.nvml_index} -pm 1, or run nvidia-persistenced"
         yield note(_name(gpu), "persistence mode is off: the driver starts anew for each task", remedy)
 
 
 def _ecc(gpu: Gpu, handle: Any) -> Iterator[Finding]:
-    current, _ = nvml.query("nvmlDeviceGetEccMode", handle) or (None, None)
+    current = nvml.read(_first, "nvmlDeviceGetEccMode", handle)
     if current == 0:
         text = "ECC is off: memory is faster and larger than with it"
         yield note(_name(gpu), text, "compare only with cards whose ECC is off")
     corrected, uncorrected, volatile = 0, 1, 0
-    errors = nvml.query("nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile)
+    errors = _whole("nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile)
     if errors:
         yield bad(_name(gpu), f"{errors} uncorrected memory errors since the driver started", _REPLACE)
-    mended = nvml.query("nvmlDeviceGetTotalEccErrors", handle, corrected, volatile)
+    mended = _whole("nvmlDeviceGetTotalEccErrors", handle, corrected, volatile)
     if mended:
         yield note(_name(gpu), f"{mended} corrected memory errors since the driver started", "watch whether they grow")
-    _, _, pending, failed = nvml.query("nvmlDeviceGetRemappedRows", handle) or (0, 0, 0, 0)
-    if pending or failed:
+    if nvml.read(lambda rows: rows[2] == 1 or rows[3] == 1, "nvmlDeviceGetRemappedRows", handle):
         yield bad(_name(gpu), "memory rows wait to be remapped, or cannot be remapped", _REPLACE)
 
 
 def _mig(gpu: Gpu, handle: Any) -> Iterator[Finding]:
-    current, _ = nvml.query("nvmlDeviceGetMigMode", handle) or (None, None)
-    if current == 1:
+    if gpu.parent:
+        remedy = f"compare it only with equal instances, or divide no card: sudo nvidia-smi -i {gpu.nvml_index} -mig 0"
+        yield note(_name(gpu), f"it is a part of the card {gpu.parent} (MIG)", remedy)
+    elif nvml.read(_first, "nvmlDeviceGetMigMode", handle) == 1:
         remedy = f"sudo nvidia-smi -i {gpu.nvml_index} -mig 0"
         yield bad(_name(gpu), "MIG is on: a task would use only a part of the GPU", remedy)
 
 
 def _power(gpu: Gpu, handle: Any) -> Iterator[Finding]:
-    default_mw = nvml.query("nvmlDeviceGetPowerManagementDefaultLimit", handle)
-    now_mw = nvml.query("nvmlDeviceGetEnforcedPowerLimit", handle)
+    default_mw = _whole("nvmlDeviceGetPowerManagementDefaultLimit", handle)
+    now_mw = _whole("nvmlDeviceGetEnforcedPowerLimit", handle)
     if default_mw and now_mw and now_mw < default_mw:
         remedy = f"sudo nvidia-smi -i {gpu.nvml_index} -pl {default_mw // 1000}"
         yield bad(_name(gpu), f"power is limited to {now_mw / 1000:.0f} W of {default_mw / 1000:.0f} W", remedy)
-    wanted = nvml.query("nvmlDeviceGetApplicationsClock", handle, nvml.constant("NVML_CLOCK_SM"))
-    usual = nvml.query("nvmlDeviceGetDefaultApplicationsClock", handle, nvml.constant("NVML_CLOCK_SM"))
+    wanted = _whole("nvmlDeviceGetApplicationsClock", handle, nvml.constant("NVML_CLOCK_SM"))
+    usual = _whole("nvmlDeviceGetDefaultApplicationsClock", handle, nvml.constant("NVML_CLOCK_SM"))
     if wanted and usual and wanted < usual:
         remedy = f"sudo nvidia-smi -i {gpu.nvml_index} -rac"
         yield bad(_name(gpu), f"application clocks are set to {wanted} MHz, below the usual {usual} MHz", remedy)
@@ -118,21 +148,23 @@ def _power(gpu: Gpu, handle: Any) -> Iterator[Finding]:
 
 def _clock_events(gpu: Gpu, handle: Any) -> Iterator[Finding]:
     """A power cap is normal under load; heat and hardware slow-down are not."""
-    mask = nvml.query("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if mask is None:
-        mask = nvml.query("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    named = [name for name in clock_events(mask or 0) if name in SLOWING]
+    mask = _whole("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    mask = mask or _whole("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    named = [name for name in clock_events(mask) if name in SLOWING]
     if named:
         remedy = "check cooling and power supply; wait until it is cool"
         yield bad(_name(gpu), f"clocks are held down now: {', '.join(named)}", remedy)
 
 
 def _strangers(gpu: Gpu, handle: Any, own_pids: set[int]) -> Iterator[Finding]:
-    processes = nvml.query("nvmlDeviceGetComputeRunningProcesses", handle) or []
-    others = sorted({p.pid for p in processes} - own_pids)
+    pids = (
+        nvml.read(lambda found: {int(process.pid) for process in found}, "nvmlDeviceGetComputeRunningProcesses", handle)
+        or set()
+    )
+    others = sorted(pids - own_pids)
     if others:
-        pids = ", ".join(map(str, others))
-        yield bad(_name(gpu), f"other processes compute on it: {pids}", "let them end, or choose other GPUs")
+        shown = ", ".join(map(str, others))
+        yield bad(_name(gpu), f"other processes compute on it: {shown}", "let them end, or choose other GPUs")
 
 
 def _alike(gpus: Sequence[Gpu]) -> Iterator[Finding]:
@@ -162,7 +194,8 @@ def torch_findings(visible: Sequence[Gpu], environ: Mapping[str, str]) -> Iterat
     found = json.loads(done.stdout.strip().splitlines()[-1])
     seen = {f"GPU-{uuid}" for uuid in found["uuids"]}
     version = f"{found['torch']}, built for {'CUDA ' + found['cuda'] if found['cuda'] else 'the CPU'}"
-    unseen = [_name(g) for g in visible if g.uuid not in seen]
+    # A process sees one instance of a card that MIG divides; each task gets its own.
+    unseen = [_name(g) for g in visible if g.uuid not in seen and not g.parent]
     if unseen:
         remedy = (
             "install a CUDA build of torch that fits the driver ('nvidia-smi' shows the newest CUDA that it supports)"

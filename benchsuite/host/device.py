@@ -10,7 +10,7 @@ from typing import Any
 from benchsuite.describe.tasks import Gpu
 from benchsuite.host import nvml
 from benchsuite.host.gpm import Gpm
-from benchsuite.host.nvml import Absent
+from benchsuite.host.nvml import Absent, GpuLost
 from benchsuite.telemetry import DeviceSample, GpuProcess
 
 # Source: nvmlClocksEventReason* (once ...ThrottleReason*) of nvml.h.
@@ -27,12 +27,10 @@ CLOCK_EVENTS = {
     0x200: "board_limit",
     0x400: "reliability",
 }
+# What the instances of a card that MIG divides share.
+_OF_THE_CARD = ("energy_j", "power_w")
 # What NVML writes if it has no value, in 32 and 64 bits: NVML_VALUE_NOT_AVAILABLE.
 _NO_VALUE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
-
-
-class GpuLost(Exception):
-    """The device is gone; the message is NVML's."""
 
 
 def clock_events(mask: int) -> tuple[str, ...]:
@@ -54,6 +52,7 @@ class Device:
         self._handle = nvml.ask("nvmlDeviceGetHandleByUUID", gpu.uuid)
         if isinstance(self._handle, Absent):
             raise GpuLost(self._handle.reason)
+        self._part = gpu.parent is not None
         self._gpm = Gpm(self._handle)
 
     def sample(self) -> DeviceSample:
@@ -92,7 +91,8 @@ class Device:
         return nvml.ask(function, self._handle, *arguments)
 
     def _number(self, field: str, function: str, *arguments: Any, scale: int | None = None) -> Any:
-        answer = self._ask(function, *arguments)
+        whole = self._part and field in _OF_THE_CARD
+        answer = Absent("MIG: known of the whole card only") if whole else self._ask(function, *arguments)
         return self._keep(field, answer, (lambda n: n / scale) if scale else int)
 
     def _temperature(self) -> Any:
@@ -114,7 +114,11 @@ class Device:
         if isinstance(answer, int) and answer in _NO_VALUE:
             self.reasons[field] = "NVML has no value for it"
             return None
-        return convert(answer)
+        try:
+            return convert(answer)
+        except nvml.UNUSABLE:
+            self.reasons[field] = nvml.UNREADABLE
+            return None
 
 
 def _process(process: Any) -> GpuProcess:

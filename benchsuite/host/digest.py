@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from benchsuite.describe.tasks import Gpu
@@ -18,20 +19,40 @@ from benchsuite.telemetry import (
     Spread,
     TenantSample,
     TenantTelemetry,
+    gaps,
     held,
 )
 
 
+@dataclass(frozen=True)
+class Window:
+    """What should have been sampled: from `start_s` to `end_s` on CLOCK_MONOTONIC, every `every_s` seconds."""
+
+    start_s: float
+    end_s: float
+    every_s: float
+
+
 def summarise(
-    gpu: Gpu, samples: Sequence[DeviceSample], reasons: Mapping[str, str], own_pids: Collection[int]
+    gpu: Gpu,
+    samples: Sequence[DeviceSample],
+    reasons: Mapping[str, str],
+    own_pids: Collection[int],
+    window: Window | None = None,
 ) -> DeviceTelemetry:
-    """A GPU over the window that `samples` were cut to.
+    """A GPU over the window that `samples` were cut to. A sample to which the GPU answered nothing does not count.
 
     Args:
         reasons: field -> why it has no value, see `Monitor.device_reasons`.
         own_pids: the processes of the run. Any other process on the GPU is foreign.
+        window: if given, its spans without a sample are recorded.
     """
     why: dict[str, str] = {}
+    answered = [sample for sample in samples if sample.answered]
+    samples = answered or samples
+    unsampled = _unsampled(answered, window, reasons) if window else ()
+    if unsampled:
+        why["samples"] = reasons.get("samples", "no sample came in time")
     spreads = {field: _spread(samples, field, reasons, why) for field in (*GAUGES, *GPM_GAUGES)}
     energy_j, energy_span_s = _difference(samples, "energy_j", reasons, why)
     events_s, events_span_s = _clock_events(samples, reasons, why)
@@ -40,7 +61,7 @@ def summarise(
         uuid=gpu.uuid,
         pci=gpu.pci,
         visible_index=gpu.visible_index,
-        samples=len(samples),
+        samples=len(answered),
         spreads=spreads,
         energy_j=energy_j,
         energy_span_s=energy_span_s,
@@ -50,7 +71,20 @@ def summarise(
         ecc_uncorrected=None if ecc[1] is None else int(ecc[1]),
         foreign=_foreign(samples, frozenset(own_pids), reasons, why),
         reasons=why,
+        unsampled=unsampled,
     )
+
+
+def _unsampled(
+    samples: Sequence[DeviceSample], window: Window, reasons: Mapping[str, str]
+) -> tuple[tuple[float, float], ...]:
+    """Seconds since the start of the window; after a loss also an end that is shorter than the gaps that count."""
+    times = [sample.monotonic_s for sample in samples]
+    found = gaps(times, window.start_s, window.end_s, window.every_s)
+    last_s = times[-1] if times else window.start_s
+    if "samples" in reasons and window.end_s - last_s > window.every_s and (last_s, window.end_s) not in found:
+        found.append((last_s, window.end_s))
+    return tuple((round(a - window.start_s, 3), round(b - window.start_s, 3)) for a, b in found)
 
 
 def summarise_tenant(samples: Sequence[TenantSample], reasons: Mapping[str, str]) -> TenantTelemetry:

@@ -38,7 +38,8 @@ class Gpm:
         support = nvml.ask("nvmlGpmQueryDeviceSupport", self._handle)
         if isinstance(support, Absent):
             return support
-        return None if support.isSupportedDevice else Absent("GPM: not supported by this device")
+        supported = getattr(support, "isSupportedDevice", False)
+        return None if supported else Absent("GPM: not supported by this device")
 
     def read(self) -> dict[str, float | Absent]:
         """Each metric since the last call; the first call only takes its sample."""

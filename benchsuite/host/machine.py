@@ -7,7 +7,7 @@ import os
 import platform
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -15,8 +15,8 @@ import msgspec
 import psutil
 
 from benchsuite import __version__
-from benchsuite.describe.tasks import Gpu
-from benchsuite.host import cuda_order, nvml
+from benchsuite.host import cards
+from benchsuite.host.visible import visible
 from benchsuite.measurement import read_boot_id
 from benchsuite.records import Code, Machine
 
@@ -25,7 +25,7 @@ _PACKAGES = ("torch", "torchvision", "triton", "numpy", "msgspec", "nvidia-ml-py
 
 def describe(environ: Mapping[str, str]) -> Machine:
     """This machine as it is now, for `run.json`."""
-    present, note = nvml.gpus()
+    present, note = cards.gpus()
     usable, why_not = visible(present, environ)
     return Machine(
         host=socket.gethostname(),
@@ -36,52 +36,13 @@ def describe(environ: Mapping[str, str]) -> Machine:
         cpus=psutil.cpu_count() or 1,
         cpus_usable=len(os.sched_getaffinity(0)),
         memory_bytes=psutil.virtual_memory().total,
-        driver=nvml.driver(),
+        driver=cards.driver(),
         gpus=tuple(present),
         visible=tuple(g.uuid for g in usable),
-        gpu_note=note or why_not,
+        gpu_note="; ".join(why for why in (note, why_not) if why) or None,
         python=platform.python_version(),
         packages={name: version for name in _PACKAGES if (version := _version(name))},
     )
-
-
-def visible(present: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[list[Gpu], str | None]:
-    """The GPUs that CUDA_VISIBLE_DEVICES names, in its order, numbered from 0; all in PCI order if it is unset.
-
-    As in CUDA, the list ends at the first entry that names no GPU, and the second value names that entry. A UUID may be
-    abbreviated if it stays unique. Numbers are places in PCI order, which workers use as well. If the user chose CUDA's
-    own order and the GPUs differ in model, CUDA itself is asked for its numbers.
-    """
-    wanted = environ.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None:
-        return [msgspec.structs.replace(g, visible_index=i) for i, g in enumerate(present)], None
-    entries = [part.strip() for part in wanted.split(",")]
-    numbers = {g.nvml_index: g for g in present}
-    if cuda_order.differs(present, environ) and any(entry.isdecimal() for entry in entries):
-        asked = cuda_order.numbered(present, environ)
-        if isinstance(asked, str):
-            remedy = "name the GPUs by UUID, or unset CUDA_DEVICE_ORDER"
-            return [], f"CUDA_VISIBLE_DEVICES={wanted!r} numbers the GPUs in CUDA's own order, but {asked}; {remedy}"
-        numbers = asked
-    chosen: list[Gpu] = []
-    for entry in entries:
-        matches = _named(entry, present, numbers)
-        if len(matches) != 1 or matches[0] in chosen:
-            reason = f"CUDA_VISIBLE_DEVICES={wanted!r} "
-            reason += f"names no GPU of this machine at {entry!r}" if entry else "hides all GPUs"
-            return _numbered(chosen), reason
-        chosen.append(matches[0])
-    return _numbered(chosen), None
-
-
-def _numbered(gpus: Sequence[Gpu]) -> list[Gpu]:
-    return [msgspec.structs.replace(g, visible_index=i) for i, g in enumerate(gpus)]
-
-
-def _named(entry: str, present: Sequence[Gpu], numbers: Mapping[int, Gpu]) -> list[Gpu]:
-    if entry.isdecimal():
-        return [numbers[int(entry)]] if int(entry) in numbers else []
-    return [g for g in present if entry.startswith("GPU-") and g.uuid.startswith(entry)]
 
 
 def facts_sha256(machine: Machine) -> str:

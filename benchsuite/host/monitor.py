@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from benchsuite.describe.tasks import Gpu
 from benchsuite.host import nvml, steal
-from benchsuite.host.device import Device, GpuLost
+from benchsuite.host.device import Device
+from benchsuite.host.nvml import GpuLost
 from benchsuite.host.series import Series
 from benchsuite.host.usage import Usage
 from benchsuite.telemetry import DeviceSample, TenantSample
@@ -25,6 +26,7 @@ class _Watched:
         reasons: for each field without a value, the last reason for it.
         asked_s: when a call began that is not answered yet, on CLOCK_MONOTONIC; None if there is none.
         stuck: such a call has lasted so long that it is reported.
+        silent: no query of the last sample had an answer.
     """
 
     gpu: Gpu
@@ -32,6 +34,7 @@ class _Watched:
     reasons: dict[str, str] = field(default_factory=dict)
     asked_s: float | None = None
     stuck: bool = False
+    silent: bool = False
 
     @property
     def name(self) -> str:
@@ -59,6 +62,7 @@ class Monitor:
     def __init__(self, gpus: Sequence[Gpu], *, every_s: float = 1.0, stuck_s: float = 10.0) -> None:
         self.every_s = every_s
         self.notes: list[str] = []
+        self._said = 0
         self._stuck_s = stuck_s
         self._watches = {gpu.uuid: _Watched(gpu) for gpu in gpus}
         self._tenants: dict[str, _Followed] = {}
@@ -85,6 +89,12 @@ class Monitor:
             else:
                 self._spawn(self._watch_gpu, watch)
         self._spawn(self._watch_tenants)
+
+    def news(self) -> list[str]:
+        """The notes since the last call."""
+        found = self.notes[self._said :]
+        self._said += len(found)
+        return found
 
     def _spawn(self, run: Callable[..., None], *arguments: _Watched) -> None:
         thread = threading.Thread(target=run, args=arguments, name="monitor", daemon=True)
@@ -179,13 +189,25 @@ class Monitor:
             device = Device(watch.gpu, watch.reasons)
             for _ in self._ticks():
                 watch.asked_s = watch.asked_s or time.monotonic()
-                watch.series.add(device.sample())
+                self._keep(watch, device.sample())
                 self._answered(watch)
             device.close()
         except GpuLost as lost:
             watch.reasons["samples"] = str(lost)
             self.notes.append(f"{watch.name}: {lost}; it is no longer watched")
         watch.asked_s = None
+
+    def _keep(self, watch: _Watched, sample: DeviceSample) -> None:
+        """Add a sample; note once that a GPU gives no value any more, and that it does again."""
+        watch.series.add(sample)
+        if watch.silent == sample.answered:
+            watch.silent = not sample.answered
+            if watch.silent:
+                watch.reasons["samples"] = "no query has an answer: " + watch.reasons.get("power_w", "not read")
+                self.notes.append(f"{watch.name}: {watch.reasons['samples']}")
+            else:
+                watch.reasons.pop("samples", None)
+                self.notes.append(f"{watch.name}: queries have answers again")
 
     def _answered(self, watch: _Watched) -> None:
         asked_s, watch.asked_s = watch.asked_s, None

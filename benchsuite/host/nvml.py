@@ -1,34 +1,50 @@
-"""The only door to pynvml: opened at the first call; a value that is not supported is None and never a number."""
+"""The only door to pynvml: opened at the first call; a value that is not supported is None and never a number.
+
+Whatever NVML answers, no function here raises, `read` apart. A call that may hang is made by way of `within`.
+"""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 
-from benchsuite.describe.tasks import Gpu
+T = TypeVar("T")
+# The time after which a call counts as hanging. Without persistence mode, the driver starts each GPU anew (seconds).
+LIMIT_S = 30.0
+# What an answer of another form than expected raises where it is used.
+UNUSABLE = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError)
+UNREADABLE = "NVML's answer cannot be read"
+
+
+class GpuLost(Exception):
+    """The device is gone; the message is NVML's."""
 
 
 @cache
 def start() -> str | None:
     """Open NVML once; why that failed, in words, else None."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return f"NVML: {_words(error)}"
-    return None
+    opened = within(LIMIT_S, _answer, "nvmlInit")
+    return f"NVML: {opened.reason}" if isinstance(opened, Absent) else None
 
 
-def _words(error: Exception) -> str:
-    return str(error).strip().lower() or type(error).__name__
+def within(limit_s: float, call: Callable[..., T], *arguments: Any) -> T | Absent:
+    """What `call` returns, or `Absent` if it takes longer than `limit_s`.
+
+    It runs in a thread that ends with the process: a call into NVML cannot be interrupted.
+    """
+    found: list[T] = []
+    thread = threading.Thread(target=lambda: found.append(call(*arguments)), name="nvml", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    return found[0] if found else Absent(f"no answer within {limit_s:g} s")
 
 
 class Turns:
@@ -77,27 +93,51 @@ class Absent:
 
 
 def ask(function: str, *arguments: Any) -> Any:
-    """NVML's answer as text, number or structure, or `Absent`."""
+    """NVML's answer as text, number or structure, or `Absent`. It takes as long as NVML does."""
+    if reason := start():
+        return Absent(reason)
+    return _answer(function, *arguments)
+
+
+def _answer(function: str, *arguments: Any) -> Any:
     call: Callable[..., Any] | None = getattr(pynvml, function, None)
     if call is None:
         return Absent(f"this nvidia-ml-py has no {function}")
-    if reason := start():
-        return Absent(reason)
     try:
         with _turns.taken():
             answer = call(*arguments)
     except pynvml.NVMLError as error:
         gone = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_GPU_NOT_FOUND, pynvml.NVML_ERROR_RESET_REQUIRED)
-        return Absent(_words(error), lost=error.value in gone)
+        return Absent(str(error).strip().lower() or type(error).__name__, lost=error.value in gone)
     except pynvml.NVMLLibraryMismatchError:
         return Absent("the driver is older than nvidia-ml-py needs for this")
-    return answer.decode() if isinstance(answer, bytes) else answer
+    except UnicodeDecodeError as error:
+        answer = error.object
+    except (*UNUSABLE, OSError) as error:
+        return Absent(f"nvidia-ml-py failed: {type(error).__name__}: {error}")
+    return _text(answer) if isinstance(answer, bytes) else answer
 
 
-def query(function: str, *arguments: Any) -> Any:
-    """As `ask`, with None if there is no answer."""
+def _text(found: bytes) -> str:
+    """Text up to its first NUL; bytes that are no UTF-8 are replaced."""
+    return found.partition(b"\0")[0].decode(errors="replace").strip()
+
+
+def read(convert: Callable[[Any], T], function: str, *arguments: Any) -> T | None:
+    """NVML's answer, converted; None if there is none, or `convert` cannot use it.
+
+    Raises:
+        GpuLost: the device is gone.
+    """
     answer = ask(function, *arguments)
-    return None if isinstance(answer, Absent) else answer
+    if isinstance(answer, Absent):
+        if answer.lost:
+            raise GpuLost(answer.reason)
+        return None
+    try:
+        return convert(answer)
+    except UNUSABLE:
+        return None
 
 
 def constant(name: str) -> int:
@@ -113,57 +153,14 @@ def gpm_metrics(before: Any, after: Any, metrics: Sequence[int]) -> list[float] 
     wanted = pynvml.c_nvmlGpmMetricsGet_t()
     wanted.version = pynvml.NVML_GPM_METRICS_GET_VERSION
     wanted.numMetrics = len(metrics)
-    wanted.sample1, wanted.sample2 = before, after
     for place, metric in enumerate(metrics):
         wanted.metrics[place].metricId = metric
-    answer = ask("nvmlGpmMetricsGet", wanted)
-    if isinstance(answer, Absent):
-        return answer
-    found = [answer.metrics[place] for place in range(len(metrics))]
-    return [float(m.value) if m.nvmlReturn == pynvml.NVML_SUCCESS else math.nan for m in found]
-
-
-def driver() -> str | None:
-    """The driver's version."""
-    version = query("nvmlSystemGetDriverVersion")
-    return None if version is None else str(version)
-
-
-def gpus() -> tuple[list[Gpu], str | None]:
-    """All GPUs in NVML's order, which is PCI order; and a reason if there are none, or one does not answer."""
-    reason = start()
-    if reason:
-        return [], reason
-    found, silent = [], []
-    for index in range(query("nvmlDeviceGetCount") or 0):
-        handle = query("nvmlDeviceGetHandleByIndex", index)
-        gpu = _describe(handle, index) if handle is not None else None
-        if gpu:
-            found.append(gpu)
-        else:
-            silent.append(str(index))
-    if silent:
-        note = f"NVML: GPU {', '.join(silent)} does not answer and is left out"
-        warnings.warn(note, RuntimeWarning, stacklevel=2)
-        return found, note
-    return found, None if found else "NVML lists no GPU"
-
-
-def _describe(handle: Any, index: int) -> Gpu | None:
-    uuid, name = query("nvmlDeviceGetUUID", handle), query("nvmlDeviceGetName", handle)
-    pci = query("nvmlDeviceGetPciInfo", handle)
-    if uuid is None or name is None or pci is None:
-        return None
-    memory = query("nvmlDeviceGetMemoryInfo", handle)
-    limit_mw = query("nvmlDeviceGetEnforcedPowerLimit", handle)
-    clock_mhz = query("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM)
-    return Gpu(
-        visible_index=index,
-        nvml_index=index,
-        uuid=str(uuid),
-        name=str(name),
-        pci=pci.busId.decode() if isinstance(pci.busId, bytes) else str(pci.busId),
-        memory_bytes=None if memory is None else int(memory.total),
-        power_limit_w=None if limit_mw is None else limit_mw / 1000,
-        max_sm_clock_mhz=None if clock_mhz is None else int(clock_mhz),
-    )
+    try:
+        wanted.sample1, wanted.sample2 = before, after
+        answer = ask("nvmlGpmMetricsGet", wanted)
+        if isinstance(answer, Absent):
+            return answer
+        found = [answer.metrics[place] for place in range(len(metrics))]
+        return [float(m.value) if m.nvmlReturn == pynvml.NVML_SUCCESS else math.nan for m in found]
+    except UNUSABLE:
+        return Absent(UNREADABLE)

@@ -165,8 +165,11 @@ def _report(observer: Observer, means: RunMeans, how: Invocation, tasks: Sequenc
         lines.append(f"isolation: CPU {found.cpu}, memory {found.memory}: {means.fencing.reason}")
     elif means.fencing.crowded:
         lines.append(f"isolation: {means.fencing.crowded}")
-    if means.setting.machine.gpus:
-        lines += means.monitor.notes
+    machine, noted = means.setting.machine, means.monitor.news()
+    if machine.gpu_note and any(task.job.placement.devices != "none" for task in tasks):
+        lines.append(machine.gpu_note if machine.visible else f"no GPU is used: {machine.gpu_note}")
+    if machine.gpus:
+        lines += noted
     for line in lines:
         observer.say(line)
 

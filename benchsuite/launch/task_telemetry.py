@@ -12,7 +12,7 @@ import psutil
 
 from benchsuite.errors import reason
 from benchsuite.host.cpus import usable_cpus
-from benchsuite.host.digest import summarise, summarise_tenant
+from benchsuite.host.digest import Window, summarise, summarise_tenant
 from benchsuite.host.monitor import Monitor
 from benchsuite.host.series import write_series
 from benchsuite.launch.child import Child
@@ -60,8 +60,9 @@ def summary(monitor: Monitor, child: Child, rundir: RunDir) -> Telemetry:
     if measured:
         start_s, end_s = measured[0].origin_s, measured[-1].origin_s + measured[-1].slice.end_s
     own = monitor.own_pids() | {os.getpid(), child.tree.pid}
+    window = Window(start_s, end_s, monitor.every_s)
     devices = tuple(
-        summarise(gpu, monitor.device_series(gpu.uuid, start_s, end_s), monitor.device_reasons(gpu.uuid), own)
+        summarise(gpu, monitor.device_series(gpu.uuid, start_s, end_s), monitor.device_reasons(gpu.uuid), own, window)
         for gpu in child.task.gpus
     )
     name, reasons = _key(child), monitor.tenant_reasons(_key(child))

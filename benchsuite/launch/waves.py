@@ -137,14 +137,21 @@ class Runner:
             if self._interrupt.asked() and not self._stopping:
                 self._stopping = True
                 self._observer.say(f"stopping: tasks have {GRACE_S:g} s to end; Ctrl-C again kills them at once")
+            self._say_news()
             self._observer.look(running)
             if running:
                 time.sleep(LOOK_EVERY_S)
+
+    def _say_news(self) -> None:
+        """Say what the monitor noted since the last call."""
+        for line in self._context.monitor.news():
+            self._observer.say(line)
 
     def _end(self, child: Child) -> None:
         with closing(child):
             child.finish()
             seen = summary(self._context.monitor, child, self._context.ledger.rundir)
+            self._say_news()
             self._keep(finished(child, self._setting, seen))
 
     def _not_started(self, task: Task, status: Status, why: Failure) -> None:

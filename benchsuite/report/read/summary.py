@@ -77,6 +77,7 @@ class TaskSummary(Record, frozen=True, kw_only=True):
     unthrottled_reason: Annotated[str | None, Meta(description="why there is no such figure")] = None
     gpus: tuple[TaskGpu, ...] = ()
     use: Use | None = None
+    unsampled: Annotated[str | None, Meta(description="when its GPUs were not sampled, and why")] = None
     file: Annotated[str | None, Meta(description="name of the result's file")] = None
 
 

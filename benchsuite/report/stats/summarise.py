@@ -24,7 +24,7 @@ from benchsuite.report.show.format import percent
 from benchsuite.report.stats.differences import trained_changes
 from benchsuite.report.stats.figures import complete, with_figures
 from benchsuite.report.stats.throttling import unthrottled
-from benchsuite.report.stats.use import job_items_per_joule, task_use
+from benchsuite.report.stats.use import job_items_per_joule, task_use, unsampled
 from benchsuite.schema import finite
 from benchsuite.telemetry import STOLEN_LIMIT
 
@@ -147,6 +147,7 @@ def task_summary(row: Row) -> TaskSummary:
         unthrottled_reason=reason,
         gpus=tuple(TaskGpu(index=gpu.visible_index, uuid=gpu.uuid) for gpu in row.task.gpus),
         use=use,
+        unsampled=unsampled(row.result),
         file=row.file.name if row.file else None,
     )
 

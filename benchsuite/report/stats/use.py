@@ -25,6 +25,8 @@ _GAUGES = (
     "pcie_rx_mib_s",
 )
 _MEANS = (*_GAUGES, "power_w", "power_limit_w", "cpu_waiting", "cpu_throttled", "cpu_stolen")
+# A GPU's telemetry counts if its samples cover at least this share of the window.
+MIN_SAMPLED_SHARE = 0.5
 _PEAKS = ("device_reserved_bytes", "host_rss_bytes")
 
 
@@ -36,7 +38,7 @@ def task_use(row: Row) -> Use | None:
     result = row.result
     if result is None:
         return None
-    devices = result.telemetry.devices if result.telemetry else ()
+    devices = _watched(result)
     rate = row.window.perf if row.status == "ok" and row.window else None
     watts = _total_w(row) if row.task.job.placement.copies == 1 else None
     gauges: dict[str, Any] = {name: mean(_gauge(device, name) for device in devices) for name in _GAUGES}
@@ -124,11 +126,30 @@ def job_items_per_joule(rows: Sequence[Row]) -> float | None:
     return math.fsum(rates) / math.fsum(powers) if powers else None
 
 
+def _watched(result: Result) -> list[DeviceTelemetry]:
+    """The GPUs whose samples cover at least `MIN_SAMPLED_SHARE` of the window."""
+    found = result.telemetry
+    if found is None:
+        return []
+    window_s = found.end_s - found.start_s
+    return [device for device in found.devices if device.sampled_share(window_s) >= MIN_SAMPLED_SHARE]
+
+
+def unsampled(result: Result | None) -> str | None:
+    """The parts of a task's window in which its GPUs were not sampled, in words; None without such a part."""
+    found = result.telemetry if result else None
+    if found is None:
+        return None
+    spans = ((d.visible_index, d.unsampled_words(found.end_s - found.start_s)) for d in found.devices)
+    return "; ".join(f"GPU {index}: {words}" for index, words in spans if words) or None
+
+
 def _total_w(row: Row) -> float | None:
     """Mean power of all GPUs of a task together; None unless it is ok and each GPU has an energy counter."""
     if row.status != "ok" or not row.result or not row.result.telemetry:
         return None
-    powers = [_counted_w(device) for device in row.result.telemetry.devices]
+    devices = _watched(row.result)
+    powers = [_counted_w(device) for device in devices] if len(devices) == len(row.result.telemetry.devices) else []
     return math.fsum(power for power in powers if power) if powers and all(powers) else None
 
 

@@ -54,10 +54,13 @@ def _gpus(evidence: Evidence, run: Run) -> Finding:
     if not present:
         why = f": {run.machine.gpu_note}" if run.machine.gpu_note else ""
         return unmet("GPUs", f"the machine has no GPU{why}", "run it on a machine with GPUs")
+    said = f"; {run.machine.gpu_note}" if run.machine.gpu_note else ""
     if used < len(present):
         idle = some(gpu.uuid for gpu in run.machine.gpus if gpu.uuid not in run.machine.visible)
         text = f"{used} of {len(present)} used" + (f"; not visible to the run: {idle}" if idle else "")
-        return unmet("GPUs", text, "run it with all GPUs visible (CUDA_VISIBLE_DEVICES unset)")
+        return unmet("GPUs", text + said, "run it with all GPUs visible (CUDA_VISIBLE_DEVICES unset)")
+    if said:
+        return unmet("GPUs", f"all {len(present)} that answer are used{said}", "repair the GPU, then make a new run")
     return ok("GPUs", f"all {len(present)} used")
 
 

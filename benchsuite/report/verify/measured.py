@@ -12,7 +12,7 @@ from benchsuite.measurement import PrecisionCheck
 from benchsuite.records import Result
 from benchsuite.report.read.workload import COLD, WARM
 from benchsuite.report.show.format import count, one_line, percent
-from benchsuite.report.stats.use import cpu_stolen
+from benchsuite.report.stats.use import cpu_stolen, unsampled
 from benchsuite.report.verify import some
 from benchsuite.report.verify.evidence import Evidence
 from benchsuite.telemetry import SLOWING, STOLEN_LIMIT, DeviceTelemetry
@@ -51,6 +51,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
     yield _precision(results)
     yield _stolen(results)
     if any(result.task.gpus for result in results):
+        yield from _sampled(results)
         yield from (_watched(demand, results) for demand in _WATCHED)
 
 
@@ -132,20 +133,31 @@ def _stolen(results: list[Result]) -> Finding:
     return ok("stolen CPU", f"a hypervisor withheld at most {percent(known[0][0])} of any task's processor time")
 
 
+def _sampled(results: Iterable[Result]) -> Iterator[Finding]:
+    """Says nothing if all GPUs were sampled throughout."""
+    found = [f"{result.task.id}: {words}" for result in results if (words := unsampled(result))]
+    if found:
+        text = f"GPUs were not sampled throughout in {count(len(found), 'task')}"
+        remedy = "read the kernel's log for why the GPU did not answer, then make a new run"
+        yield unmet("telemetry", text, remedy, found)
+
+
 def _watched(demand: _Watched, results: list[Result]) -> Finding:
     """One demand on the GPUs of all results. A window whose figure is unknown proves nothing."""
     devices = [(result, device) for result in results if result.telemetry for device in result.telemetry.devices]
-    known = [(result, device) for result, device in devices if getattr(device, demand.field) is not None]
+    partly = [(result, device) for result, device in devices if getattr(device, demand.field) is not None]
     troubles = [
         f"{result.task.id} on GPU {device.visible_index}: {trouble}"
-        for result, device in known
+        for result, device in partly
         for trouble in demand.troubles(device)
     ]
+    known = [device for _, device in partly if not device.unsampled]
     if troubles:
         return unmet(demand.about, f"{count(len(troubles), demand.noun)} {demand.unmet}", demand.remedy, troubles)
     total = sum(len(result.task.gpus) for result in results)
     if len(known) < total:
-        why = next((d.reasons.get(demand.field) for _, d in devices if getattr(d, demand.field) is None), None)
+        unknown = (d.reasons.get(demand.field) for _, d in devices if getattr(d, demand.field) is None)
+        why = next(unknown, None) or next((d.reasons.get("samples") for _, d in devices if d.unsampled), None)
         reason = f": {one_line(why)}" if why else ""
         return note(demand.about, f"known of {len(known)} of {count(total, 'GPU window')}{reason}")
     return ok(demand.about, f"{demand.fine} in {count(len(known), 'GPU window')}")

@@ -41,7 +41,8 @@ def basis(summary: Summary, score: Score) -> Iterator[Fact]:
 def _machine_facts(summary: Summary) -> Iterator[Fact]:
     yield fact("Machine", machine(summary) or NONE)
     present = "an unknown number" if summary.gpus_present is None else str(summary.gpus_present)
-    yield fact("GPUs", f"{summary.gpus_used} used of {present} present")
+    notes = dict.fromkeys(one_line(machine.gpu_note) for machine in summary.machines if machine.gpu_note)
+    yield fact("GPUs", f"{summary.gpus_used} used of {present} present{''.join(f'; {note}' for note in notes)}")
     yield from session_facts(summary)
     yield fact("Isolation", _tally(summary.isolation))
     none = "not recorded" if summary.provenance else "no two tasks ran at the same time"

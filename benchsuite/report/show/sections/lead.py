@@ -13,6 +13,7 @@ from benchsuite.report.show.sections.failures import never_label, never_words
 from benchsuite.report.show.sections.headline import headline
 from benchsuite.report.show.sections.mixed import mixed_sentences
 from benchsuite.report.show.sections.named_difference import only_settings, setting_sentences
+from benchsuite.report.show.sections.origin import gpu_trouble
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.overall import Overall
 from benchsuite.report.stats.score import Score
@@ -20,7 +21,7 @@ from benchsuite.report.stats.smoke import smoke_check
 from benchsuite.report.stats.systems import program
 from benchsuite.report.stats.verdict import MOST_REPEATS, Verdict
 
-_NAMED = 4
+_NAMED, _TASKS = 4, 2
 WITH_REPEATS = f"run both with --repeat {MIN_REPEATS}"
 
 
@@ -29,6 +30,9 @@ def lead(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> I
     first = headline(summary, score, comparisons)
     yield first
     yield from mixed_sentences(summary)
+    if any(job.devices != "none" for job in summary.jobs):
+        yield from (sentence(f"GPUs: {one_line(why, 300)}.", "warn") for why in gpu_trouble(summary))
+    yield from _unsampled(summary)
     if summary.jobs:
         yield from (one for comparison in comparisons for one in setting_sentences(comparison, first.text))
     if not summary.jobs or smoke_check(summary):
@@ -38,6 +42,15 @@ def lead(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> I
         rough = program(summary) != program(comparison.base)
         if not only_settings([comparison]):
             yield _against(comparison, rough)
+
+
+def _unsampled(summary: Summary) -> Iterator[Sentence]:
+    """The tasks of which GPUs were not sampled throughout."""
+    tasks = [task for job in summary.jobs for task in job.tasks if task.unsampled]
+    if tasks:
+        named = "; ".join(few((f"{task.id}, {one_line(task.unsampled or '')}" for task in tasks), _TASKS))
+        what = "power, clocks and slow-downs are known of the rest only"
+        yield sentence(f"GPUs were not sampled throughout in {count(len(tasks), 'task')} ({what}): {named}.", "warn")
 
 
 def _own(summary: Summary, score: Score, first: str) -> Iterator[Sentence]:

@@ -11,6 +11,8 @@ from benchsuite.report.read.load import RUNNING
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.format import count, few, one_line
 
+# What is no trouble on a machine without GPUs.
+_NO_GPU = ("NVML lists no GPU", "NVML: nvml shared library not found")
 # The numbers of running tasks and of GPU models named.
 _NAMED, _MODELS = 8, 3
 MIDDLE_DOT = " · "
@@ -90,6 +92,13 @@ def _one_machine(machine: Machine) -> str:
     models = Counter(gpu.name for gpu in machine.gpus)
     gpus = ", ".join(f"{number_of} x {name}" for name, number_of in models.items()) or "no GPU"
     return f"{machine.host}: {gpus}{f', driver {machine.driver}' if machine.driver else ''}"
+
+
+def gpu_trouble(summary: Summary) -> list[str]:
+    """Why GPUs of the machines are not used, by host; empty for a machine that has none."""
+    known = ((machine.host, machine.gpu_note) for machine in summary.machines)
+    troubles = [(host, note) for host, note in known if note and note not in _NO_GPU]
+    return [f"{host}: {note}" if len(summary.machines) > 1 else note for host, note in troubles]
 
 
 def date_words(created: str | None) -> str:
