@@ -35,7 +35,7 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
     from benchsuite.records import Result
     from benchsuite.report.measure.foresight import warnings
     from benchsuite.report.show.one_line import figure
-    from benchsuite.report.stats.rate import with_rate
+    from benchsuite.report.stats.rate import alone
     from benchsuite.rundir import read_record
     from benchsuite.schema import to_json
 
@@ -58,7 +58,7 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
         check_file(target / ".rerun.json")
     used = ProfileUsed(name=task.profile, path=str(path), sha256="", text="", official=False)
     again, status = run_single(task, used, machine, os.environ, Judge(figure, warnings), like=original)
-    again = with_rate(again)
+    again = alone(again, machine)
     if target is None:
         click.echo(to_json(again, indent=2), nl=False)
     else:

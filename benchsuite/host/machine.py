@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import socket
@@ -86,7 +85,7 @@ def _named(entry: str, present: Sequence[Gpu], numbers: Mapping[int, Gpu]) -> li
 
 def facts_sha256(machine: Machine) -> str:
     """The hash that identifies the machine facts of a run in its results."""
-    return hashlib.sha256(msgspec.json.encode(machine, order="deterministic")).hexdigest()
+    return machine.sha256
 
 
 def code() -> Code:

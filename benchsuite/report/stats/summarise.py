@@ -53,7 +53,7 @@ def summarise(loaded: Loaded) -> Summary:
         planned=loaded.planned,
         in_progress=loaded.in_progress,
         profile=_profile(loaded, every),
-        machines=loaded.run.machines if loaded.run else (),
+        machines=loaded.machines,
         code=_codes(loaded, every),
         gpus_used=len({gpu.uuid for row in loaded.rows for gpu in row.task.gpus}),
         isolation=tally(fence(result) for result in measured or every),
