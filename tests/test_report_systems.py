@@ -89,6 +89,8 @@ def test_the_command_of_a_row_leaves_out_the_folder_of_the_run() -> None:
     words = ("/usr/bin/benchsuite", "jobs", "standard", "-o", "my run", "--repeat", "3", "--", "--batch-size", "4")
     assert repeatable(words) == "benchsuite jobs standard --repeat 3 -- --batch-size 4"
     assert repeatable(("jobs", "a b", "--output=x")) == "benchsuite jobs 'a b'"
+    module = ("/opt/my site/benchsuite/__main__.py", "jobs", "two.yaml", "--repeat", "3")
+    assert repeatable(module) == "benchsuite jobs two.yaml --repeat 3"
     assert repeatable(()) is None
 
 

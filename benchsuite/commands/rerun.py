@@ -29,7 +29,7 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
     score.
     """
     from benchsuite.describe.tasks import ProfileUsed
-    from benchsuite.errors import OutputError, reason
+    from benchsuite.errors import OutputError, UsageError, reason
     from benchsuite.host import machine as host
     from benchsuite.launch.run_one import Judge, check_file, keep, run_single
     from benchsuite.records import Result
@@ -41,6 +41,8 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
 
     path = Path(result).absolute()
     out = str(Path(out).absolute()) if out and out != "-" else out
+    if path.is_dir():
+        raise UsageError(_name_a_result(Path(result)))
     original = read_record(path, Result)
     _go_to(original)
     machine = host.describe(os.environ)
@@ -65,6 +67,16 @@ def command(result: str, out: str | None, changes: tuple[str, ...]) -> int:
         click.echo(f"Result: {keep(again, target)}", err=True)
     _beside(original, again)
     return status
+
+
+def _name_a_result(folder: Path) -> str:
+    """What to name instead of a folder: a result in it, if it is the folder of a run."""
+    from benchsuite.records import Result
+    from benchsuite.rundir import results
+
+    first = next((file.name for file, result in results(folder) if isinstance(result, Result)), None)
+    such = f", such as {folder / first}" if first else "; 'benchsuite jobs' and 'run' write them"
+    return f"{folder}: a folder; name the file of one result{such}"
 
 
 def _go_to(original: Result) -> None:

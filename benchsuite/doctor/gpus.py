@@ -29,7 +29,8 @@ def findings(
 ) -> Iterator[Finding]:
     """All findings about the GPUs; `why_none` is the reason for an empty `visible`."""
     if not visible:
-        remedy = "install NVIDIA's driver, or set CUDA_VISIBLE_DEVICES; without GPUs only 'benchsuite jobs smoke' runs"
+        without = "without GPUs, 'benchsuite jobs smoke' and jobs with placement: cpu run"
+        remedy = f"install NVIDIA's driver, or set CUDA_VISIBLE_DEVICES; {without}"
         yield bad("driver", f"no GPU can be used: {why_none or 'the process sees no GPU'}", remedy)
         return
     yield ok("driver", f"{nvml.driver() or 'unknown version'}, {len(visible)} of {len(present)} GPUs visible")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from benchsuite.describe.invocation import pasteable
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.format import count, few, one_line
 from benchsuite.report.show.machine_name import machine_name
@@ -148,8 +148,6 @@ def repeatable(command: Sequence[str]) -> str | None:
     words = list(command)
     if not words:
         return None
-    if PurePath(words[0]).name == "benchsuite":
-        del words[0]
     kept: list[str] = []
     skip = False
     for word in words:
@@ -157,7 +155,7 @@ def repeatable(command: Sequence[str]) -> str | None:
             skip = not skip
         elif not word.startswith("--output="):
             kept.append(word)
-    return one_line(shlex.join(["benchsuite", *kept]), 2000)
+    return one_line(pasteable(kept), 2000)
 
 
 def _remarks(system: System) -> Iterator[str]:
