@@ -24,7 +24,7 @@ TITLE = "Systems"
 _LEGEND = (
     "x REF: ratio of speed to the reference, per GPU and of the whole machines, over the common jobs and without "
     "penalties. Scores have penalties for variance and failures. A machine score exists if every job has a number and "
-    "succeeds on every GPU. flagged: tasks whose rate is not steady."
+    "succeeds on every GPU. jobs: those with a number. flagged: tasks whose rate is not steady."
 )
 
 
@@ -123,8 +123,8 @@ def _given(value: float | None) -> tuple[str, float | None]:
 
 
 def _jobs(row: SystemRow) -> Cell:
-    whole = row.jobs_scored == row.jobs_weighed
-    return Cell(f"{row.jobs_scored} of {row.jobs_weighed}", float(row.jobs_scored), "" if whole else "warn")
+    whole = row.jobs_measured == row.jobs_weighed
+    return Cell(f"{row.jobs_measured} of {row.jobs_weighed}", float(row.jobs_measured), "" if whole else "warn")
 
 
 def _failed(row: SystemRow) -> Cell:
