@@ -98,7 +98,9 @@ def _columns(reference: str, longest: float) -> tuple[Column[SystemRow], ...]:
         Column("95 % ", lambda row: _bounds(row.ratio_per_gpu_low, row.ratio_per_gpu_high), rank=6, optional=True),
         Column("machine score", lambda row: row.machine_score, number, right=True),
         Column("score/GPU", lambda row: row.score_per_gpu, number, right=True, rank=1),
-        Column("price/score", lambda row: Cell(*_given(row.price_per_machine_score)), right=True, optional=True),
+        Column(
+            "price/score", lambda row: Cell(*_given(row.price_per_machine_score)), right=True, rank=1, optional=True
+        ),
         Column("jobs", lambda row: _jobs(row), right=True, rank=3),
         Column("failed", lambda row: _failed(row), right=True),
         Column("flagged", lambda row: _flagged(row), right=True, rank=2),
