@@ -135,9 +135,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _message(error: click.UsageError) -> str:
-    """What is wrong, in the words of click. `--version` is an option of `benchsuite` and of no command."""
-    if isinstance(error, click.NoSuchOption) and error.option_name == "--version":
-        return "No such option '--version'. The version: benchsuite --version"
+    """What is wrong, in the words of click; an unknown option in those of `nearest`.
+
+    `--version` is an option of `benchsuite` and of no command.
+    """
+    if isinstance(error, click.NoSuchOption):
+        if error.option_name == "--version":
+            return "No such option '--version'. The version: benchsuite --version"
+        meant = nearest(error.option_name, error.possibilities) if error.possibilities else ""
+        return f"No such option '{error.option_name}'{meant}"
     return error.format_message()
 
 

@@ -6,8 +6,10 @@ host and the boot, so that times of one host can be related to each other.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from benchsuite.describe.tasks import Gpu, PageCache, ProfileUsed, Task
@@ -36,6 +38,11 @@ class Machine(Record, frozen=True, kw_only=True):
     gpu_note: Annotated[str | None, Meta(description="why no GPU is listed, or not every one")] = None
     python: str
     packages: Annotated[dict[str, str], Meta(description="package -> version")]
+
+    @property
+    def sha256(self) -> str:
+        """The hash by which a result names these facts."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
 
 
 class Code(Record, frozen=True, kw_only=True):
@@ -107,6 +114,9 @@ class TaskMachine(Record, frozen=True, kw_only=True):
     driver: str | None
     facts_sha256: Annotated[str, Meta(description="SHA-256 of the machine's facts in run.json")]
     software: Annotated[dict[str, str], Meta(description="versions as the worker saw them")] = {}
+    facts: Annotated[
+        Machine | None, Meta(description="the facts themselves; only in a single result, which has no run.json")
+    ] = None
 
 
 class Pressure(Record, frozen=True, kw_only=True):
@@ -172,14 +182,18 @@ class Rate(Record, frozen=True, kw_only=True):
     """What the slices of a task say of its speed, as the report derives it. The slices are the measurement."""
 
     value: Annotated[float | None, Meta(description="`unit` per second in the window; null: see `reason`")] = None
-    unit: Annotated[str, Meta(description="what an item is")]
+    unit: Annotated[str, Meta(description="what an item is, such as image; `value` counts them per second")]
     reason: Annotated[str | None, Meta(description="why there is no value")] = None
     error: Annotated[
         float | None,
-        Meta(description="half width of the 95 % interval of `value`, relative, from the window's slices alone"),
+        Meta(
+            description="half width of the 95 % interval of `value`, a fraction of it (0.01 is 1 %), from the window's "
+            "slices alone"
+        ),
     ] = None
     std: Annotated[
-        float | None, Meta(description="standard deviation of the rates of the window's slices, in `unit` per second")
+        float | None,
+        Meta(description="standard deviation of the rates of the window's slices, absolute, in `unit` per second"),
     ] = None
     slices: Annotated[int, Meta(description="slices of the window")] = 0
     items: Annotated[int, Meta(description="items in the window")] = 0

@@ -142,7 +142,7 @@ JOB = {"model": "vae"}
 BAD: dict[str, tuple[Any, tuple[str, ...]]] = {
     "unknown field": ({"a": {**JOB, "argumets": {}}}, ("job 'a'", "unknown field 'argumets'")),
     "near field": ({"a": {**JOB, "max_cout": 3}}, ("did you mean 'max_count'?",)),
-    "later field": ({"a": {**JOB, "array": 2}}, ("fused arrays are not supported by this version",)),
+    "later field": ({"a": {**JOB, "array": 2}}, ("this version trains one model in a process",)),
     "later placement": (
         {"a": {**JOB, "placement": {"devices": "each", "copies": 2}}},
         ("field 'placement'", "only per_gpu", "supported"),

@@ -8,19 +8,23 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Call, keep_results, make_result
+from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 
-from benchsuite.records import Result
+from benchsuite.describe.tasks import Job
+from benchsuite.records import Machine, Result
 from benchsuite.report.sources import summary_of
-from benchsuite.report.stats.rate import rate, with_rate
+from benchsuite.report.stats.rate import alone, rate
 from benchsuite.rundir import read_record
 from benchsuite.schema import to_json
 
 UNEVEN = [90.0, 110.0] * 15
 
 
-def keep(path: Path, **fields: Any) -> Path:
-    path.write_bytes(to_json(with_rate(make_result(**fields)), indent=2))
+MACHINE = make_run(gpus=1).machine
+
+
+def keep(path: Path, machine: Machine = MACHINE, **fields: Any) -> Path:
+    path.write_bytes(to_json(alone(make_result(**fields), machine), indent=2))
     return path
 
 
@@ -75,6 +79,34 @@ def test_report_compare_summary_and_plot_read_one_result(call: Call, tmp_path: P
     assert (tmp_path / "t.svg").stat().st_size > 1000
     code, _, err = call("plot", fast, "--kind", "throughput", "--task", "none", "-o", tmp_path / "u.svg")
     assert (code, "no task 'none'" in err) == (2, True)
+
+
+def trains(batch_size: int) -> dict[str, Any]:
+    """The fields of a result of the vae with this batch size."""
+    job = Job(name="vae", model="vae", params={"batch_size": batch_size})
+    return {"task": msgspec.structs.replace(make_task("vae", 0, 0), job=job)}
+
+
+def test_single_results_of_one_machine_are_compared_by_naming_their_setting(call: Call, tmp_path: Path) -> None:
+    large = keep(tmp_path / "large.json", rates=[200] * 30, **trains(64))
+    small = keep(tmp_path / "small.json", **trains(32))
+    named = "batch size 64 is 2.00x (no verdict) batch size 32"
+    assert named in call("report", large, "--compare", small)[1]
+    elsewhere = msgspec.structs.replace(MACHINE, host="elsewhere")
+    other = keep(tmp_path / "other.json", elsewhere, **trains(32))
+    assert named not in call("report", large, "--compare", other)[1]
+
+
+def test_a_result_of_a_run_takes_its_machine_from_the_run_beside_it(call: Call, tmp_path: Path) -> None:
+    run = make_run(gpus=1)
+    result = make_result(**trains(32))
+    own = msgspec.structs.replace(result.machine, facts_sha256=run.machine.sha256)
+    (small,) = keep_run(tmp_path / "run", [msgspec.structs.replace(result, machine=own)], run=run)
+    assert summary_of(small).machines == (run.machine,)
+    large = keep(tmp_path / "large.json", rates=[200] * 30, **trains(64))
+    assert "batch size 64 is 2.00x (no verdict) batch size 32" in call("report", large, "--compare", small)[1]
+    (stray,) = keep_run(tmp_path / "another", [result], run=run)
+    assert summary_of(stray).machines == (), "run.json beside it is of other facts"
 
 
 def test_a_damaged_result_is_one_line(call: Call, tmp_path: Path) -> None:

@@ -89,6 +89,8 @@ def test_the_command_of_a_row_leaves_out_the_folder_of_the_run() -> None:
     words = ("/usr/bin/benchsuite", "jobs", "standard", "-o", "my run", "--repeat", "3", "--", "--batch-size", "4")
     assert repeatable(words) == "benchsuite jobs standard --repeat 3 -- --batch-size 4"
     assert repeatable(("jobs", "a b", "--output=x")) == "benchsuite jobs 'a b'"
+    module = ("/opt/my site/benchsuite/__main__.py", "jobs", "two.yaml", "--repeat", "3")
+    assert repeatable(module) == "benchsuite jobs two.yaml --repeat 3"
     assert repeatable(()) is None
 
 
@@ -131,6 +133,7 @@ def test_names_and_texts_of_files_are_harmless(tmp_path: Path, call: Call) -> No
     [
         (("h200", "--compare", "v100"), "--systems: does not go with --compare"),
         (("h200", "--compare-gpus"), "--systems: does not go with --compare-gpus"),
+        (("h200", "--power"), "does not go with --power; its table has no power"),
         ((), "--systems: name the systems"),
         (("h200", "v100", "--price", "3"), "1 price for 2 systems"),
         (("h200", "h200"), "h200 is named twice"),
@@ -141,6 +144,21 @@ def test_a_use_without_a_meaning_is_one_line(asked: tuple[str, ...], part: str, 
     code, out, err = call("report", "--systems", *asked)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert part in err
+
+
+def test_a_table_of_nodes_has_an_exit_status(call: Call, tmp_path: Path) -> None:
+    write_summary(tmp_path / "good.json", machine(100.0))
+    write_summary(tmp_path / "slow.json", machine(90.0))
+    write_summary(tmp_path / "broken.json", made_run(flat("vae", 100.0), flat("big", FAILED), **CODE))
+    good, slow, broken = (tmp_path / f"{name}.json" for name in ("good", "slow", "broken"))
+    assert call("report", "--systems", good, slow, "--full", "--fail-on", "failures,incomplete")[0] == 0
+    code, _, err = call("report", "--systems", good, slow, "--fail-on", "slower")
+    assert (code, err.count("\n")) == (3, 1)
+    assert err.startswith("benchsuite: --fail-on slower: slow: slower than")
+    code, out, err = call("report", "--systems", good, broken, "--fail-on", "failures,slower")
+    assert code == 3
+    assert "failures: broken: 3 of 6 tasks failed (big 3 of 3)" in err
+    assert "1 of 2" in out, "the job that has a number counts, though there is no score"
 
 
 def test_one_price_is_for_one_report(call: Call) -> None:

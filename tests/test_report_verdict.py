@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 from conftest import keep_run, make_result, make_run, make_task
+from made_summaries import made_job, made_run
 from outputs import unwrapped
 from scipy import stats
 from scipy.stats import t as student
@@ -25,7 +26,7 @@ from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import Repeat, Summary
 from benchsuite.report.read.summary_file import read_summary, write_summary
 from benchsuite.report.stats.compare import Comparison, compare, find_base
-from benchsuite.report.stats.differences import differences
+from benchsuite.report.stats.differences import Difference, differences
 from benchsuite.report.stats.samples import LogMean, weighted_mean
 from benchsuite.report.stats.summarise import summarise
 from benchsuite.report.stats.verdict import Verdict, holm, judge
@@ -552,3 +553,20 @@ def test_the_margin_decides(runs: Path, capsys: pytest.CaptureFixture[str]) -> N
         code, _, err = report(capsys, *arguments, "--margin", wrong)
         assert (code, err.count("\n")) == (2, 1)
         assert "--margin" in err
+
+
+def test_values_that_are_long_show_where_they_differ() -> None:
+    one, other = (Difference("environ.X", f"{'a' * 300}{end}", f"{'a' * 300}{here}") for end, here in ("bc", "de"))
+    assert one.shown(160) == (f"...{'a' * 20}b", f"...{'a' * 20}c")
+    assert other.shown(400) == (f"{'a' * 300}d", f"{'a' * 300}e")
+    assert Difference("x", "two\nlines", "two\nother lines").shown(160) == ("two lines", "two other lines")
+
+
+def test_process_ids_are_no_difference_in_isolation() -> None:
+    words = "CPU none, memory none (another run of benchsuite is on this machine ({}): its share and ours overlap)"
+    here, base = (
+        made_run(made_job("a", [1.0]), isolation={words.format(who): 1})
+        for who in ("process 7", "process 8, process 9")
+    )
+    assert "isolation" not in {d.what for d in differences(here, base).found}
+    assert "isolation" in {d.what for d in differences(here, other).found}

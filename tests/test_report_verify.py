@@ -380,6 +380,53 @@ def test_a_run_in_progress_is_said(run: Path) -> None:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
+def kept_in_part(folder: Path, statuses: dict[int, str], repeats: int) -> dict[str, Finding]:
+    """The demands on a run of one job on one GPU: the outcome of each repeat; repeats without one never started."""
+    tasks = [msgspec.structs.replace(make_task("vae", repeat), job=VAE) for repeat in range(repeats)]
+    results = [
+        make_result(repeat=repeat, status=status, task=tasks[repeat], rates=(100.0,) * 30 if status == "ok" else ())
+        for repeat, status in statuses.items()
+    ]
+    keep_run(folder, results, tasks=tasks, run=make_run(gpus=1, repeats=repeats))
+    return {f.about: f for f in check(folder)[DEMANDS]}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "repeats", "failures", "remedy"),
+    [
+        # An interrupted task and one that never started are no failures, and the resume that finishes them suffices.
+        ({0: "ok", 1: "ok", 2: "interrupted"}, 4, "ok", "jobs --resume {out}"),
+        ({0: "ok", 1: "interrupted"}, 2, "ok", "jobs --resume {out} --repeat 3"),
+        ({0: "ok"}, 1, "ok", "jobs --resume {out} --repeat 3"),
+        # A failure stands: a repeat more than planned takes its place.
+        ({0: "failed", 1: "ok", 2: "ok", 3: "failed"}, 4, "unmet", "jobs --resume {out} --repeat 5"),
+        ({0: "failed", 1: "failed"}, 2, "unmet", "make a new run with --repeat 3"),
+        ({}, 2, "unmet", "jobs --resume {out} --repeat 3"),
+    ],
+)
+def test_the_remedy_for_few_repeats_is_a_command_that_the_run_takes(
+    statuses: dict[int, str], repeats: int, failures: str, remedy: str, tmp_path: Path
+) -> None:
+    found = kept_in_part(tmp_path / "out", statuses, repeats)
+    assert found["failures"].state == failures, found["failures"]
+    assert found["repeats"].state == "unmet"
+    assert (found["repeats"].remedy or "").endswith(remedy.format(out=tmp_path / "out"))
+
+
+def test_a_run_in_progress_and_a_single_task_are_not_to_be_resumed(tmp_path: Path) -> None:
+    kept_in_part(tmp_path / "out", {0: "ok"}, 4)
+    with (tmp_path / "out" / LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sections = check(tmp_path / "out")
+        assert {f.remedy for f in sections[RECORDS] if f.about == "tasks"} == {"verify it again after its end"}
+        (repeats,) = (f for f in sections[DEMANDS] if f.about == "repeats")
+        assert "--resume" not in (repeats.remedy or "")
+    single = ProfileUsed(name="run", path="", sha256="", text="", official=False)
+    keep_run(tmp_path / "one", [make_result()], run=make_run(gpus=1, profile=single))
+    (repeats,) = (f for f in check(tmp_path / "one")[DEMANDS] if f.about == "repeats")
+    assert "this run cannot be resumed" in (repeats.remedy or "")
+
+
 def test_exit_status_and_text(run: Path) -> None:
     plain = in_process("verify", "out", cwd=run.parent)
     assert (plain.returncode, plain.stderr) == (0, "")

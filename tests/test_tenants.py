@@ -502,7 +502,7 @@ def test_what_a_killed_run_left_is_found_ended_and_reported(ground: Cgroup) -> N
     while started_ticks(int(shell)) is not None:
         time.sleep(0.01)  # the kernel ends it with its parent, but not its child
     assert started_ticks(int(pid)) is not None, "what its task started lives on"
-    assert swept_of(name) == [f"{name}, which held 1 processes: removed"]
+    assert swept_of(name) == [f"control group {name}, left by an ended run with 1 process: removed"]
     assert started_ticks(int(pid)) is None
     assert not any(folder.exists() for folder in group.folders())
     assert swept_of(name) == []
@@ -513,7 +513,7 @@ def test_a_name_with_a_reused_pid_is_stale_and_other_names_are_left(ground: Cgro
     stale, other = map(ground.below, names)
     stale.create()
     other.create()
-    assert swept_of(*names) == [f"{names[0]}: removed"]
+    assert swept_of(*names) == [f"control group {names[0]}, left by an ended run: removed"]
     assert all(folder.is_dir() for folder in other.folders())
     assert other.remove()
 

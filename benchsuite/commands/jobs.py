@@ -182,12 +182,12 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     from benchsuite.records import Result
     from benchsuite.report.measure.foresight import warnings
     from benchsuite.report.show.one_line import figure
-    from benchsuite.report.stats.rate import with_rate
+    from benchsuite.report.stats.rate import alone
     from benchsuite.rundir import new_default_out
     from benchsuite.schema import to_json
 
     def print_line(result: Result) -> None:
-        click.echo(to_json(with_rate(result)), nl=False)
+        click.echo(to_json(alone(result, how.machine)), nl=False)
 
     streamed, total = out == "-", len(plan.tasks)
     progress = Progress(figure, keep=print_line if streamed else None, foresee=warnings)

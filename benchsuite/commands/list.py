@@ -138,7 +138,13 @@ def _baselines() -> list[dict[str, Any]]:
 
 def _baselines_text(found: Iterable[dict[str, Any]]) -> Iterable[str]:
     for baseline in found:
-        yield f"{baseline['name']}: {baseline['jobs']} jobs, {baseline['created'] or 'no date'} ({baseline['file']})"
+        yield f"{baseline['name']}: {baseline['jobs']} jobs, {_date(baseline['created'])} ({baseline['file']})"
+
+
+def _date(created: str | None) -> str:
+    from benchsuite.report.show.sections.origin import date_words
+
+    return date_words(created) or "no date"
 
 
 def _plots_text(found: Iterable[dict[str, Any]]) -> Iterable[str]:

@@ -64,7 +64,7 @@ def _conditions(_context: click.Context, _option: click.Parameter, value: str | 
 @click.option("--compare-gpus", is_flag=True, help="Compare the GPUs and name any outlier.")
 @click.option("--systems", is_flag=True, help="Compare machines: each OUT is one.")
 @click.option("--fail-on", metavar="CONDITIONS", callback=_conditions, help=f"Exit with 3 on: {', '.join(CONDITIONS)}.")
-@click.option("--full", is_flag=True, help="Show everything, not just 40 lines.")
+@click.option("--full", is_flag=True, help="Show everything, not just 40 lines; --systems always does.")
 @click.option("--html", metavar="FILE", help="Write a page with charts to a new file.")
 @click.option("--csv", metavar="FILE", help="Write one row for each job; - is stdout.")
 @click.option("--md", metavar="FILE", help="Write Markdown; - is stdout.")
@@ -121,7 +121,7 @@ def command(
 
     if penalize_variance and no_penalize_variance:
         raise UsageError("--penalize-variance: does not go with --no-penalize-variance")
-    if "slower" in fail_on and not compare:
+    if "slower" in fail_on and not compare and not systems:
         raise UsageError("--fail-on slower: name a baseline with --compare")
     if len(prices) > 1 and not systems:
         raise UsageError("--price: given several times; name one price, or compare machines with --systems")
@@ -130,8 +130,8 @@ def command(
     asked = Asked(weights, margin / 100, not no_penalize_variance, partial, compare_unlike, compare_gpus, power, price)
     if systems:
         beside = {"compare": compare, "compare-unlike": compare_unlike, "compare-gpus": compare_gpus}
-        beside |= {"power": power, "fail-on": fail_on, "full": full}
-        return _systems(outs, prices, [name for name, given in beside.items() if given], asked, targets)
+        beside |= {"power": power}
+        return _systems(outs, prices, [name for name, given in beside.items() if given], asked, targets, fail_on)
     return _report(outs, compare, asked, targets, full, fail_on)
 
 
@@ -145,7 +145,6 @@ def _report(
 ) -> int:
     """The report of one machine; the exit status."""
     from benchsuite import rundir
-    from benchsuite.errors import one_line
     from benchsuite.report.show import output, terminal
     from benchsuite.report.show.asked import report_on
     from benchsuite.report.show.fail_on import holding
@@ -159,19 +158,20 @@ def _report(
         else:
             terminal.render_brief(report, _console())
     _say_written(output.written(report, outs[0] if len(outs) == 1 else None, targets))
-    found = holding(report, fail_on)
-    if found:
-        click.echo(f"benchsuite: --fail-on {one_line('; '.join(found))}", err=True)
-    if not report.summary.any_ok:
-        return 1
-    return _FAILED_CONDITION if found else 0
+    return _status(holding(report, fail_on), report.summary.any_ok)
 
 
 def _systems(
-    outs: tuple[Path, ...], prices: tuple[float, ...], beside: list[str], asked: Asked, targets: list[Target]
+    outs: tuple[Path, ...],
+    prices: tuple[float, ...],
+    beside: list[str],
+    asked: Asked,
+    targets: list[Target],
+    fail_on: tuple[str, ...],
 ) -> int:
     """The report of several machines; the exit status."""
     from benchsuite.report.show.systems import systems_document, written_systems
+    from benchsuite.report.show.systems_fail_on import holding_systems
     from benchsuite.report.show.terminal import render
     from benchsuite.report.stats.systems import check_systems, named_systems
 
@@ -180,7 +180,19 @@ def _systems(
     if not any(target.to_stdout for target in targets):
         render(systems_document(groups), _console())
     _say_written(written_systems(groups, targets))
-    return 0 if any(one.named.summary.any_ok for group in groups for one in group.systems) else 1
+    any_ok = any(one.named.summary.any_ok for group in groups for one in group.systems)
+    return _status(holding_systems(groups, fail_on), any_ok)
+
+
+def _status(found: list[str], any_ok: bool) -> int:
+    """The exit status; each condition that holds is named on stderr."""
+    from benchsuite.errors import one_line
+
+    if found:
+        click.echo(f"benchsuite: --fail-on {one_line('; '.join(found))}", err=True)
+    if not any_ok:
+        return 1
+    return _FAILED_CONDITION if found else 0
 
 
 def _console() -> Console:

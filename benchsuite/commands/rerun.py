@@ -31,18 +31,20 @@ def command(result: str, out: str | None, other_gpu: bool, changes: tuple[str, .
     shown beside its original and never counts in a score.
     """
     from benchsuite.describe.tasks import ProfileUsed
-    from benchsuite.errors import OutputError, reason
+    from benchsuite.errors import OutputError, UsageError, reason
     from benchsuite.host import machine as host
     from benchsuite.launch.run_one import Judge, check_file, keep, run_single
     from benchsuite.records import Result
     from benchsuite.report.measure.foresight import warnings
     from benchsuite.report.show.one_line import figure
-    from benchsuite.report.stats.rate import with_rate
+    from benchsuite.report.stats.rate import alone
     from benchsuite.rundir import read_record
     from benchsuite.schema import to_json
 
     path = Path(result).absolute()
     out = str(Path(out).absolute()) if out and out != "-" else out
+    if path.is_dir():
+        raise UsageError(_name_a_result(Path(result)))
     original = read_record(path, Result)
     _go_to(original)
     machine = host.describe(os.environ)
@@ -60,13 +62,23 @@ def command(result: str, out: str | None, other_gpu: bool, changes: tuple[str, .
         check_file(target / ".rerun.json")
     used = ProfileUsed(name=task.profile, path=str(path), sha256="", text="", official=False)
     again, status = run_single(task, used, machine, os.environ, Judge(figure, warnings), like=original)
-    again = with_rate(again)
+    again = alone(again, machine)
     if target is None:
         click.echo(to_json(again, indent=2), nl=False)
     else:
         click.echo(f"Result: {keep(again, target)}", err=True)
     _beside(original, again)
     return status
+
+
+def _name_a_result(folder: Path) -> str:
+    """What to name instead of a folder: a result in it, if it is the folder of a run."""
+    from benchsuite.records import Result
+    from benchsuite.rundir import results
+
+    first = next((file.name for file, result in results(folder) if isinstance(result, Result)), None)
+    such = f", such as {folder / first}" if first else "; 'benchsuite jobs' and 'run' write them"
+    return f"{folder}: a folder; name the file of one result{such}"
 
 
 def _go_to(original: Result) -> None:

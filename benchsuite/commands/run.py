@@ -37,7 +37,7 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
     from benchsuite.launch.session import data_root
     from benchsuite.report.measure.foresight import warnings
     from benchsuite.report.show.one_line import figure
-    from benchsuite.report.stats.rate import with_rate
+    from benchsuite.report.stats.rate import alone
     from benchsuite.schema import to_json
 
     overrides = Overrides.parse(changes)
@@ -55,7 +55,7 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
     folder = target if target and target.suffix != ".json" else None
     used = ProfileUsed(name="run", path="", sha256="", text="", official=False)
     result, status = run_single(task, used, machine, os.environ, Judge(figure, warnings), folder)
-    result = with_rate(result)
+    result = alone(result, machine)
     if target is None:
         click.echo(to_json(result, indent=2), nl=False)
     elif folder is None:

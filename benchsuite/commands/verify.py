@@ -23,6 +23,10 @@ def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
     OUT is a results folder; the default is the newest one. Also checked is whether the run is complete enough for a
     purchase.
 
+    It cannot detect the best of several runs, a folder that was made up as a whole, a patched program, or another
+    machine than the one for sale. Choose the machine yourself, ask for all runs of a day, and repeat some tasks with
+    'benchsuite rerun'.
+
     Exit status 0; with --strict 1 where anything is BAD.
     """
     from benchsuite import rundir
@@ -42,7 +46,7 @@ def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
             click.echo(line)
     verdict = f"{troubles} bad" if troubles else "nothing bad"
     rest = "" if strict else "; --strict also counts unmet requirements as bad"
-    click.echo(f"{verdict}{rest}. For what it cannot detect, see docs/verify.md.")
+    click.echo(f"{verdict}{rest}. 'benchsuite verify --help' names what it cannot detect.")
     return 1 if strict and troubles else 0
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
 from benchsuite.describe import entries
+from benchsuite.describe.invocation import program
 from benchsuite.describe.overrides import FIELDS, as_argument
 from benchsuite.describe.tasks import Job, Task, written
 
@@ -20,14 +19,12 @@ _LEFT_OUT = ("matrix", "placement", "parallel", "loss_band", "tenant", "tags", "
 def command_line(task: Task) -> str:
     """A shell command that trains the same alone, on the same GPU, and prints the result to stdout."""
     environ = {name: task.environ[name] for name in ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES")}
-    words = ["env", *(f"{name}={value}" for name, value in environ.items())]
-    script = Path(sys.executable).with_name("benchsuite")
-    words += [str(script)] if script.exists() else [sys.executable, "-m", "benchsuite"]
-    words += ["run", task.job.model or task.job.entry or ""]
+    before = ["env", *(f"{name}={value}" for name, value in environ.items())]
+    words = ["run", task.job.model or task.job.entry or ""]
     if task.data_root:
         words += ["-d", task.data_root]
     words += ["--", *_place_arguments(task), *_job_arguments(task.job), *_param_arguments(task.job)]
-    return " ".join(map(_quoted, words))
+    return " ".join([*map(_quoted, before), program(), *map(_quoted, words)])
 
 
 def _quoted(word: str) -> str:

@@ -66,6 +66,18 @@ def program() -> str:
     return shlex.quote(str(started)) if started.name == "benchsuite" else f"{shlex.quote(sys.executable)} -m benchsuite"
 
 
+def pasteable(command: Sequence[str]) -> str:
+    """A recorded command line as one that a shell of any machine takes: `benchsuite` and its words, quoted.
+
+    Args:
+        command: the words of `sys.argv`. The first may be the path of a script, or `__main__.py` after `python -m`.
+    """
+    words = list(command)
+    if words and Path(words[0]).name in ("benchsuite", "__main__.py"):
+        del words[0]
+    return shlex.join(["benchsuite", *words])
+
+
 def resume_command(out: Path, *more: str) -> str:
     """The command that continues the run in a folder, quoted for a shell.
 

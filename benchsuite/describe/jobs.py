@@ -129,7 +129,7 @@ def _checked(job: Job, at: str) -> Job:
         supported = f"only {', '.join(PLACEMENTS)} are supported by this version"
         raise ProfileError(f"{at}: field 'placement': {supported}")
     if job.training.array != 1:
-        raise ProfileError(f"{at}: field 'array': fused arrays are not supported by this version; remove it")
+        raise ProfileError(f"{at}: field 'array': this version trains one model in a process; remove it")
     _check_ranks(job, at)
     _check_times(job, at)
     commands = [[job.prepare or "-"]] if isinstance(job.prepare, str) else job.prepare

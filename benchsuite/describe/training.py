@@ -35,10 +35,10 @@ class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     precision: Annotated[Precision, Meta(description="number format of the computation")] = "fp32"
     compile: Annotated[Compile, Meta(description="mode of torch.compile for the modules and the loss")] = "none"
     channels_last: Annotated[
-        bool, Meta(description="images and convolution weights are laid out channel by channel (NHWC)")
+        bool, Meta(description="images and convolution weights are in the memory format channels last (NHWC)")
     ] = False
     accumulate: Annotated[
-        int, Meta(gt=0, description="micro-batches into which each batch is split; their gradients are added up")
+        int, Meta(gt=0, description="micro-batches into which each batch is split; their gradients are averaged")
     ] = 1
     prefetch: Annotated[
         bool,
@@ -53,4 +53,6 @@ class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "auto"
     parallel: Annotated[Parallel, Meta(description="ranks that train one model together")] = Parallel()
-    array: Annotated[int, Meta(gt=0, description="fused models in one process")] = 1
+    array: Annotated[
+        int, Meta(gt=0, description="models that one process trains together; this version supports 1 only")
+    ] = 1

@@ -32,7 +32,8 @@ print(json.dumps({"torch": str(torch.__version__), "cuda": torch.version.cuda, "
 def findings(here: Machine, visible: Sequence[Gpu], own_pids: set[int]) -> Iterator[Finding]:
     """All findings about the GPUs."""
     if not visible:
-        remedy = "install NVIDIA's driver, or set CUDA_VISIBLE_DEVICES; without GPUs only 'benchsuite jobs smoke' runs"
+        without = "without GPUs, 'benchsuite jobs smoke' and jobs with placement: cpu run"
+        remedy = f"install NVIDIA's driver, or set CUDA_VISIBLE_DEVICES; {without}"
         yield bad("driver", f"no GPU can be used: {here.gpu_note or 'the process sees no GPU'}", remedy)
         return
     yield ok("driver", f"{here.driver or 'unknown version'}, {len(visible)} of {len(here.gpus)} GPUs visible")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import socket
@@ -47,7 +46,7 @@ def describe(environ: Mapping[str, str]) -> Machine:
 
 def facts_sha256(machine: Machine) -> str:
     """The hash that identifies the machine facts of a run in its results."""
-    return hashlib.sha256(msgspec.json.encode(machine, order="deterministic")).hexdigest()
+    return machine.sha256
 
 
 def code() -> Code:

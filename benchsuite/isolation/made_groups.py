@@ -245,8 +245,10 @@ def sweep(own: Mapping[str, CgroupPlace]) -> tuple[str, ...]:
         if 0 in pids:
             # Its processes are in another pid namespace, where the pid in the name is that of another process.
             continue
-        held = f", which held {len(pids)} processes" if pids else ""
-        lines.append(f"{name}{held}: {'removed' if end(group) else 'cannot be removed'}")
+        held = f" with {len(pids)} {'process' if len(pids) == 1 else 'processes'}" if pids else ""
+        lines.append(
+            f"control group {name}, left by an ended run{held}: {'removed' if end(group) else 'cannot be removed'}"
+        )
     return tuple(lines)
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from benchsuite.describe.tasks import Job, Task, wave_name
 from benchsuite.errors import ResultError
-from benchsuite.records import Failure, Result, Run, TaskMachine
+from benchsuite.records import Failure, Machine, Result, Run, TaskMachine
 from benchsuite.report.measure.window import Window, task_window
 from benchsuite.rundir import Attempt, RunDir, read_record, results
 
@@ -53,6 +53,7 @@ class Loaded:
         bad_files: each file that does not count, with the reason.
         in_progress: a run was writing to the folder when the reading began.
         kept: every result except reruns, whether a row counts it or not.
+        machines: those that the run records, else those that its results hold.
     """
 
     path: Path
@@ -63,6 +64,7 @@ class Loaded:
     bad_files: tuple[tuple[Path, str], ...]
     in_progress: bool = False
     kept: tuple[tuple[Path, Result], ...] = ()
+    machines: tuple[Machine, ...] = ()
 
 
 @dataclass
@@ -91,17 +93,37 @@ def load(path: Path) -> Loaded:
     if not rows and not reruns and not found.bad:
         raise ResultError(f"{path}: no results in this folder; name the folder that 'benchsuite jobs' wrote")
     bad_files = tuple(sorted(found.bad.items()))
-    return Loaded(path, run, tasks is not None, tuple(rows), reruns, bad_files, in_progress, tuple(found.results))
+    kept = tuple(found.results)
+    machines = run.machines if run else _held(result for _, result in (*found.results, *found.reruns))
+    return Loaded(path, run, tasks is not None, tuple(rows), reruns, bad_files, in_progress, kept, machines)
 
 
 def load_file(path: Path) -> Loaded:
     """Read the file of one result. A rerun counts as the task that it is.
 
+    Its machine is the one that it holds, else that of the run.json beside it if the result names the same facts.
+
     Raises:
         ResultError: the file cannot be read, or is no result.
     """
     result = read_record(path, Result)
-    return Loaded(path, None, False, (row_of(path, result),), (), (), kept=((path, result),))
+    machines = _held([result]) or _beside(path, result)
+    return Loaded(path, None, False, (row_of(path, result),), (), (), kept=((path, result),), machines=machines)
+
+
+def _held(results: Iterable[Result]) -> tuple[Machine, ...]:
+    """The machines whose facts the results hold, each host once."""
+    facts = (result.machine.facts for result in results)
+    return tuple({machine.host: machine for machine in facts if machine}.values())
+
+
+def _beside(path: Path, result: Result) -> tuple[Machine, ...]:
+    """The machine in the run.json beside a result; empty if there is none, or it is another than the result names."""
+    try:
+        machine = RunDir(path.parent).run().machine
+    except (ResultError, OSError, ValueError):
+        return ()
+    return (machine,) if machine.sha256 == result.machine.facts_sha256 else ()
 
 
 def _find(path: Path, found: _Found, planned: Mapping[str, Task]) -> None:

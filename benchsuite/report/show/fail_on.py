@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
-from benchsuite.report.read.summary import JobSummary
+from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.format import count, few, one_line, ratio
-from benchsuite.report.show.report import Report
 from benchsuite.report.show.sections.against import withheld_words
 from benchsuite.report.show.sections.failures import failed
 from benchsuite.report.show.sections.named_difference import only_settings
 from benchsuite.report.stats.compare import Comparison
+from benchsuite.report.stats.score import Score
 
 # The number of jobs, and of reasons, that a condition names.
 _NAMED = 4
 
 
-def holding(report: Report, conditions: Iterable[str]) -> list[str]:
+class Judged(Protocol):
+    """What the conditions read: of a report, or of one system beside others."""
+
+    @property
+    def summary(self) -> Summary: ...
+    @property
+    def score(self) -> Score: ...
+    @property
+    def comparisons(self) -> Sequence[Comparison]: ...
+
+
+def holding(report: Judged, conditions: Iterable[str]) -> list[str]:
     """Those of `conditions` that hold, each as "slower: slower than v100 per GPU (0.84x)"."""
-    found = ((name, list(_CONDITIONS[name](report))) for name in conditions)
-    return [f"{name}: {'; '.join(few(reasons, _NAMED))}" for name, reasons in found if reasons]
+    return [f"{name}: {why}" for name in conditions if (why := reasons(report, name))]
 
 
-def _failures(report: Report) -> Iterator[str]:
+def reasons(judged: Judged, condition: str) -> str:
+    """Why one condition holds; empty if it does not."""
+    return "; ".join(few(list(_CONDITIONS[condition](judged)), _NAMED))
+
+
+def _failures(report: Judged) -> Iterator[str]:
     """Any task that ran and failed."""
     jobs = [job for job in report.summary.jobs if failed(job)]
     if jobs:
@@ -30,7 +46,7 @@ def _failures(report: Report) -> Iterator[str]:
         yield f"{total} ({_named(jobs, failed)})"
 
 
-def _flagged(report: Report) -> Iterator[str]:
+def _flagged(report: Judged) -> Iterator[str]:
     """Any ok task whose window is not steady."""
     jobs = [job for job in report.summary.jobs if job.unsteady]
     if jobs:
@@ -38,7 +54,7 @@ def _flagged(report: Report) -> Iterator[str]:
         yield f"{total} ({_named(jobs, lambda job: job.unsteady)})"
 
 
-def _incomplete(report: Report) -> Iterator[str]:
+def _incomplete(report: Judged) -> Iterator[str]:
     """A weighed job without a number, or tasks that were not run."""
     summary, score = report.summary, report.score
     open_tasks = sum(job.to_run + job.not_run for job in summary.jobs)
@@ -48,7 +64,7 @@ def _incomplete(report: Report) -> Iterator[str]:
         yield from score.incomplete or ((score.reason,) if score.reason else ("no score",))
 
 
-def _slower(report: Report) -> Iterator[str]:
+def _slower(report: Judged) -> Iterator[str]:
     """A verdict SLOWER or FAILS, of a ratio or of a job; or no ratio or verdict by which to judge."""
     for comparison in report.comparisons:
         yield from _slower_than(comparison)
@@ -78,7 +94,7 @@ def _named(jobs: Iterable[JobSummary], tasks: Callable[[JobSummary], int]) -> st
     return ", ".join(few((f"{one_line(job.name)} {tasks(job)} of {job.n}" for job in jobs), _NAMED))
 
 
-_CONDITIONS: Mapping[str, Callable[[Report], Iterator[str]]] = {
+_CONDITIONS: Mapping[str, Callable[[Judged], Iterator[str]]] = {
     "failures": _failures,
     "slower": _slower,
     "incomplete": _incomplete,

@@ -24,7 +24,7 @@ TITLE = "Systems"
 _LEGEND = (
     "x REF: ratio of speed to the reference, per GPU and of the whole machines, over the common jobs and without "
     "penalties. Scores have penalties for variance and failures. A machine score exists if every job has a number and "
-    "succeeds on every GPU. flagged: tasks whose rate is not steady."
+    "succeeds on every GPU. jobs: those with a number. flagged: tasks whose rate is not steady."
 )
 
 
@@ -98,7 +98,9 @@ def _columns(reference: str, longest: float) -> tuple[Column[SystemRow], ...]:
         Column("95 % ", lambda row: _bounds(row.ratio_per_gpu_low, row.ratio_per_gpu_high), rank=6, optional=True),
         Column("machine score", lambda row: row.machine_score, number, right=True),
         Column("score/GPU", lambda row: row.score_per_gpu, number, right=True, rank=1),
-        Column("price/score", lambda row: Cell(*_given(row.price_per_machine_score)), right=True, optional=True),
+        Column(
+            "price/score", lambda row: Cell(*_given(row.price_per_machine_score)), right=True, rank=1, optional=True
+        ),
         Column("jobs", lambda row: _jobs(row), right=True, rank=3),
         Column("failed", lambda row: _failed(row), right=True),
         Column("flagged", lambda row: _flagged(row), right=True, rank=2),
@@ -123,8 +125,8 @@ def _given(value: float | None) -> tuple[str, float | None]:
 
 
 def _jobs(row: SystemRow) -> Cell:
-    whole = row.jobs_scored == row.jobs_weighed
-    return Cell(f"{row.jobs_scored} of {row.jobs_weighed}", float(row.jobs_scored), "" if whole else "warn")
+    whole = row.jobs_measured == row.jobs_weighed
+    return Cell(f"{row.jobs_measured} of {row.jobs_weighed}", float(row.jobs_measured), "" if whole else "warn")
 
 
 def _failed(row: SystemRow) -> Cell:

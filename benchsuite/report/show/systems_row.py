@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from benchsuite.describe.invocation import pasteable
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.format import count, few, one_line
 from benchsuite.report.show.machine_name import machine_name
@@ -25,6 +25,7 @@ _NAMED = 4
 class SystemRow:
     """The facts of a system; a number is None where there is none, and `remarks` gives the reason.
 
+    `jobs_measured` are the weighed jobs with a number, `jobs_scored` those behind the score: none without a score.
     `ratio_...` are ratios of speed to the reference, without penalties. `group` numbers the groups, from 0.
     """
 
@@ -45,6 +46,7 @@ class SystemRow:
     ratio_machine_low: float | None
     ratio_machine_high: float | None
     ratio_machine_verdict: str
+    jobs_measured: int
     jobs_scored: int
     jobs_weighed: int
     failed: int
@@ -66,11 +68,16 @@ class SystemRow:
 def system_rows(groups: Sequence[Group]) -> list[SystemRow]:
     """The rows of all groups, in order."""
     systems = [(place, group, system) for place, group in enumerate(groups) for system in group.systems]
-    names = _short([system.named.name for _, _, system in systems])
+    names = system_names(groups)
     reference = next(name for name, (_, _, system) in zip(names, systems, strict=True) if system.against is None)
     return [
         _row(system, name, reference, group, place) for name, (place, group, system) in zip(names, systems, strict=True)
     ]
+
+
+def system_names(groups: Sequence[Group]) -> list[str]:
+    """The short name of each system, in the order of the rows."""
+    return _short([system.named.name for group in groups for system in group.systems])
 
 
 def _short(names: Sequence[str]) -> list[str]:
@@ -103,6 +110,7 @@ def _row(system: System, name: str, reference: str, group: Group, place: int) ->
         ratio_machine_low=_low(machine),
         ratio_machine_high=_high(machine),
         ratio_machine_verdict=_word(machine),
+        jobs_measured=sum(job.perf_adj > 0 and system.weighing.jobs.get(job.name, 0.0) > 0 for job in summary.jobs),
         jobs_scored=scored.scored,
         jobs_weighed=scored.weighed,
         failed=scored.fail,
@@ -148,8 +156,6 @@ def repeatable(command: Sequence[str]) -> str | None:
     words = list(command)
     if not words:
         return None
-    if PurePath(words[0]).name == "benchsuite":
-        del words[0]
     kept: list[str] = []
     skip = False
     for word in words:
@@ -157,7 +163,7 @@ def repeatable(command: Sequence[str]) -> str | None:
             skip = not skip
         elif not word.startswith("--output="):
             kept.append(word)
-    return one_line(shlex.join(["benchsuite", *kept]), 2000)
+    return one_line(pasteable(kept), 2000)
 
 
 def _remarks(system: System) -> Iterator[str]:

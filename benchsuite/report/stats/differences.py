@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,16 @@ import msgspec
 from benchsuite.describe import work
 from benchsuite.describe.changes import flat
 from benchsuite.describe.tasks import Gpu
+from benchsuite.errors import one_line
 from benchsuite.records import DataUsed, Machine
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.workload import cache_state
 
 _NONE = "none"
+# Process ids in the words of a fence, which differ between any two runs.
+_PROCESSES = re.compile(r" \(process \d+(, process \d+)*\)")
+# The characters of the common begin that stay before what differs.
+_BEFORE = 20
 # The launcher sets it for each task; the GPUs of a run are compared with its machine.
 _PLACE = "environ.CUDA_VISIBLE_DEVICES"
 # Facts of these groups are compared only if both sides record the group; else the side that does not is named once.
@@ -32,6 +38,18 @@ class Difference:
     base: str
     here: str
     jobs: tuple[str, ...] = ()
+
+    def shown(self, limit: int) -> tuple[str, str]:
+        """The values of the base and of this run on one line each.
+
+        If they are the same up to `limit` characters, "..." stands for most of their common begin.
+        """
+        base, here = one_line(self.base), one_line(self.here)
+        pairs = enumerate(zip(base, here, strict=False))
+        common = next((at for at, (one, other) in pairs if one != other), min(len(base), len(here)))
+        if common <= limit - 2 * _BEFORE:
+            return base, here
+        return f"...{base[common - _BEFORE :]}", f"...{here[common - _BEFORE :]}"
 
 
 @dataclass(frozen=True)
@@ -101,7 +119,7 @@ def _run_facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         if profile.differences:
             yield "profile", f"changes to {profile.based_on or 'the profile'}", "; ".join(profile.differences)
     if summary.isolation:
-        yield "isolation", "isolation", _joined(summary.isolation)
+        yield "isolation", "isolation", _joined(_PROCESSES.sub("", of) for of in summary.isolation)
 
 
 def _machine_facts(machine: Machine) -> Iterator[tuple[str, str, str]]:

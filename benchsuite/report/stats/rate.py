@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from benchsuite.records import Rate, Result
+from benchsuite.records import Machine, Rate, Result
 from benchsuite.report.read.load import row_of
 from benchsuite.report.stats.summarise import task_summary
 from benchsuite.schema import finite
@@ -32,6 +32,11 @@ def rate(result: Result) -> Rate:
     )
 
 
-def with_rate(result: Result) -> Result:
-    """The same result with its rate, as `run` and `rerun` write it."""
-    return msgspec.structs.replace(result, rate=rate(result))
+def alone(result: Result, machine: Machine) -> Result:
+    """The same result with its rate and the facts of its machine, as it is written where there is no run.json.
+
+    Args:
+        machine: the machine that measured it.
+    """
+    held = msgspec.structs.replace(result.machine, facts=machine)
+    return msgspec.structs.replace(result, rate=rate(result), machine=held)

@@ -46,7 +46,7 @@ def summarise(loaded: Loaded) -> Summary:
         planned=loaded.planned,
         in_progress=loaded.in_progress,
         profile=_profile(loaded, every),
-        machines=loaded.run.machines if loaded.run else (),
+        machines=loaded.machines,
         code=_codes(loaded, every),
         measured_with=facts_of(measured or every),
         gpus_used=len({gpu.uuid for row in loaded.rows for gpu in row.task.gpus}),

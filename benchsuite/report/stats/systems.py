@@ -15,6 +15,13 @@ from benchsuite.report.stats.weights import Weighing, weigh, weights_for
 
 BENCHSUITE = "benchsuite"
 _NAMED = 3
+# The options that do not go with --systems, with the reason.
+_BESIDE = {
+    "compare": "its ratios are to the system named first, so name the baseline there",
+    "compare-unlike": "a system with other workloads gets a table of its own",
+    "compare-gpus": "it compares machines; report one machine with --compare-gpus",
+    "power": "its table has no power; report one machine with --power",
+}
 
 
 @dataclass(frozen=True)
@@ -81,13 +88,13 @@ def check_systems(outs: Sequence[Path], prices: Sequence[float], beside: Sequenc
     """Refuse a use of `--systems` that has no meaning.
 
     Args:
-        beside: the names of the given options that do not go with it.
+        beside: the names of the given options that do not go with it, of those in `_BESIDE`.
 
     Raises:
         UsageError: no system is named, another option does not go with --systems, or the prices do not match.
     """
     if beside:
-        raise UsageError(f"--systems: does not go with --{beside[0]}; ratios are to the system named first")
+        raise UsageError(f"--systems: does not go with --{beside[0]}; {_BESIDE[beside[0]]}")
     if not outs:
         raise UsageError("--systems: name the systems: results folders, summary files or baselines")
     if prices and len(prices) != len(outs):

@@ -1,4 +1,4 @@
-"""Do the files of a run belong together, and is it a run that a tender could demand? Findings, each with its remedy.
+"""Do the files of a run belong together, and does it meet what a purchase requires? Findings, each with its remedy.
 
 `check` puts the findings together: `manifest`, `plan` (profile, plan, attempts), `results` (each by itself and beside
 the others), `events`, `demands` and `measured`.

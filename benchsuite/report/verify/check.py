@@ -8,7 +8,7 @@ from benchsuite.findings import Finding
 from benchsuite.report.verify import demands, manifest, measured, plan, results
 from benchsuite.report.verify.evidence import gather
 
-RECORDS, DEMANDS = "Do the records belong together?", "What a tender could demand"
+RECORDS, DEMANDS = "Do the records belong together?", "Purchase requirements"
 
 
 def check(path: Path) -> dict[str, list[Finding]]:

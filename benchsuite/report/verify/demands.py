@@ -1,11 +1,10 @@
-"""What a tender could demand of a run: that its figures stand for the suite and for the whole machine."""
+"""The purchase requirements on a run: its figures stand for the suite and for the whole machine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from benchsuite import files
-from benchsuite.describe.invocation import resume_command
 from benchsuite.describe.profile import load
 from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Run
@@ -15,7 +14,7 @@ from benchsuite.report.read.workload import overlap_words
 from benchsuite.report.show.format import count, percent
 from benchsuite.report.stats import weights as weighing
 from benchsuite.report.stats.score import FAILURE_LIMIT
-from benchsuite.report.verify import some
+from benchsuite.report.verify import remedies, some
 from benchsuite.report.verify.evidence import Evidence
 
 MIN_OVERLAP = 0.9
@@ -92,18 +91,22 @@ def _code(evidence: Evidence) -> Finding:
 def _repeats(evidence: Evidence) -> Finding:
     least = min((len([r for r in job.repeats if r.ok]) for job in evidence.summary.jobs), default=0)
     text = f"{count(least, 'repeat')} with a figure for every job"
-    command = resume_command(evidence.path, "--repeat", str(MIN_REPEATS))
-    remedy = f"an interval needs {MIN_REPEATS}: {command}"
-    return ok("repeats", text) if least >= MIN_REPEATS else unmet("repeats", text, remedy)
+    if least >= MIN_REPEATS:
+        return ok("repeats", text)
+    return unmet("repeats", text, remedies.more_repeats(evidence, MIN_REPEATS))
 
 
 def _failures(evidence: Evidence) -> Finding:
-    rows = evidence.loaded.rows
-    failed = [row for row in rows if row.status != "ok" and not (evidence.loaded.in_progress and row.status in OPEN)]
-    rate = len(failed) / len(rows) if rows else None
-    found = f"{len(failed)} of {count(len(rows), 'task')} not ok"
-    text = f"{percent(rate)}: {found}; up to {percent(FAILURE_LIMIT, 0)} passes"
-    if rate is None or rate > FAILURE_LIMIT:
+    """The failures among the tasks that have ended. The finding "tasks" is about the others."""
+    ended = [row for row in evidence.loaded.rows if row.status not in OPEN]
+    failed = [row for row in ended if row.status != "ok"]
+    if not ended:
+        return unmet("failures", "no task has ended", remedies.finish(evidence))
+    rate, left = len(failed) / len(ended), len(evidence.loaded.rows) - len(ended)
+    still = f", {left:,} not ended" if left else ""
+    text = f"{percent(rate)}: {len(failed)} of {count(len(ended), 'task')} not ok{still}"
+    text += f"; up to {percent(FAILURE_LIMIT, 0)} passes"
+    if rate > FAILURE_LIMIT:
         lines = [f"{row.task.id}: {row.status}, {row.reason}" for row in failed]
         return unmet("failures", text, "remove the cause and make a new run: a retry does not undo a failure", lines)
     return ok("failures", text)
@@ -114,7 +117,7 @@ def _isolation(evidence: Evidence) -> Finding:
     results = evidence.measured
     weak = [r for r in results if not r.tenant.cpu.startswith("cpuset") or r.tenant.memory == "none"]
     if not results:
-        return unmet("isolation", "no task was measured", "make a new run")
+        return unmet("isolation", "no task was measured", remedies.finish(evidence))
     if weak:
         kinds = sorted({f"CPU {r.tenant.cpu}, memory {r.tenant.memory} ({r.tenant.reason})" for r in weak})
         text = f"not in force for {len(weak)} of {count(len(results), 'task')}"

@@ -90,7 +90,7 @@ def facts(machine: Machine, file: Path | None = None) -> tuple[str, ...]:
     """The possible hashes of a machine's facts, from its record and the run.json that holds it."""
     content = _content(file)
     raw = (content.get("machines") or [content.get("machine")])[0] if content else None
-    return (_sha256(machine), *([_sha256(_ordered(raw, machine))] if raw else []))
+    return (machine.sha256, *([_sha256(_ordered(raw, machine))] if raw else []))
 
 
 def _content(file: Path | None) -> dict[str, Any] | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchsuite import manifest
-from benchsuite.describe.invocation import resume_command
 from benchsuite.findings import Finding, bad, note, ok, unmet
 from benchsuite.report.show.format import count
+from benchsuite.report.verify import remedies
 from benchsuite.report.verify.evidence import Evidence
 
 
@@ -19,7 +19,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
         yield unmet("manifest", text, "verify it again after its end")
     elif evidence.seal is None:
         text = "missing: the run was cut off, or the file was removed; changes to files show only where files disagree"
-        yield unmet("manifest", text, f"finish the run: {resume_command(evidence.path)}")
+        yield unmet("manifest", text, remedies.finish(evidence))
     else:
         yield from _sealed(evidence, evidence.seal)
 

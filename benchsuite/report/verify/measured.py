@@ -1,4 +1,4 @@
-"""What a tender could demand of the measurements: the data and precision asked for, and GPUs that nothing slows."""
+"""The purchase requirements on the measurements: the data and precision asked for, and GPUs that nothing slows."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Run
 from benchsuite.report.read.load import INSUFFICIENT, OPEN
 from benchsuite.report.show.format import count
-from benchsuite.report.verify import all_or_bad, hashed, some
+from benchsuite.report.verify import all_or_bad, hashed, remedies, some
 from benchsuite.report.verify.evidence import Evidence
 
 _OTHER = "verify it with the benchsuite that ran it"
@@ -142,7 +142,7 @@ def _accounted(evidence: Evidence) -> Finding:
     open_rows = [row for row in rows if row.status in OPEN]
     if open_rows:
         lines = [f"{row.task.id}: {row.status}, {row.reason}" for row in open_rows]
-        return unmet("tasks", text, f"finish the run: {invocation.resume_command(evidence.path)}", lines)
+        return unmet("tasks", text, remedies.finish(evidence), lines)
     return ok("tasks", f"{text}; every one has ended")
 
 

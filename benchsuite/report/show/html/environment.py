@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
+from benchsuite.describe.invocation import pasteable
 from benchsuite.records import Machine
 from benchsuite.report.read.load import Loaded
 from benchsuite.report.read.summary import Summary
@@ -16,7 +16,7 @@ def environment(summary: Summary, loaded: Loaded | None) -> Iterator[Fact]:
     """What is recorded of the run's command, date, machines and isolation."""
     run = loaded.run if loaded else None
     if run:
-        yield fact("Command", one_line(shlex.join(run.command), 2000))
+        yield fact("Command", one_line(pasteable(run.command), 2000))
         for at, command in run.resumed:
             yield fact("Resumed", f"{one_line(at)}: {one_line(command, 2000)}")
     if summary.created:

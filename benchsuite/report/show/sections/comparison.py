@@ -18,6 +18,8 @@ from benchsuite.report.stats.verdict import FAMILY_ERROR, MOST_REPEATS
 
 # The number of differences listed, and of jobs named at each.
 _LISTED, _NAMED = 40, 6
+# The characters of a value that are shown.
+_VALUE = 160
 
 _COLUMNS: tuple[Column[JobRatio], ...] = (
     Column("job", lambda job: job.name),
@@ -85,8 +87,8 @@ def _differences(comparison: Comparison, jobs: int) -> Iterator[Part]:
     if found:
         columns: tuple[Column[Difference], ...] = (
             Column("differs", lambda difference: difference.what, prose=True),
-            Column("base", lambda difference: one_line(difference.base), prose=True),
-            Column("this run", lambda difference: one_line(difference.here), prose=True),
+            Column("base", lambda difference: one_line(difference.shown(_VALUE)[0], _VALUE), prose=True),
+            Column("this run", lambda difference: one_line(difference.shown(_VALUE)[1], _VALUE), prose=True),
             Column("jobs", lambda difference: _jobs_of(difference, jobs), prose=True),
         )
         yield table(columns, found[:_LISTED])

@@ -16,6 +16,8 @@ _NO_GPU = ("NVML lists no GPU", "NVML: nvml shared library not found")
 # The numbers of running tasks and of GPU models named.
 _NAMED, _MODELS = 8, 3
 MIDDLE_DOT = " · "
+# The length of a date without a time.
+_DATE = len("2020-08-06")
 
 
 def title(summary: Summary) -> str:
@@ -102,8 +104,9 @@ def gpu_trouble(summary: Summary) -> list[str]:
 
 
 def date_words(created: str | None) -> str:
-    """A date to the minute; other text as it stands, and none as an empty text."""
+    """A date to the minute; other text and a date without a time as they stand, and none as an empty text."""
     try:
-        return datetime.fromisoformat(created or "").strftime("%Y-%m-%d %H:%M %Z").strip()
+        found = datetime.fromisoformat(created or "")
     except ValueError:
         return created or ""
+    return created if created and len(created) <= _DATE else found.strftime("%Y-%m-%d %H:%M %Z").strip()
