@@ -105,8 +105,6 @@ def without_figure(job: JobSummary | None) -> str | None:
         return "is not in the run"
     if job.to_run:
         return f"has {count(job.to_run, 'task')} still to run"
-    if job.not_run:
-        return f"has {count(job.not_run, 'task')} of {job.n} that never ran"
     if job.perf is None:
         return f"has no ok task of {job.n}"
     return None if job.perf > 0 else "has a throughput of 0"

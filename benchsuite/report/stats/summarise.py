@@ -85,6 +85,7 @@ def _left_out(loaded: Loaded) -> tuple[str, ...]:
 def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
     ok = [row for row in rows if row.status == "ok"]
     tasks = tuple(task_summary(row) for row in rows)
+    to_run = sum(row.status in OPEN for row in rows)
     job = JobSummary(
         name=name,
         job=rows[0].task.job.name,
@@ -94,7 +95,8 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool) -> JobSummary:
         devices=rows[0].task.job.placement.devices,
         n=len(tasks),
         fail=0,
-        to_run=sum(row.status in OPEN for row in rows) if in_progress else 0,
+        to_run=to_run,
+        not_run=0 if in_progress else to_run,
         perf_adj=0.0,
         workload=tasks[0].workload,
         unlike=_unlike(rows, tasks),
