@@ -230,7 +230,7 @@ def _blocking(summary: Summary, weighed: Collection[JobSummary], weighing: Weigh
         yield f"not in every session: {', '.join(lacking)}"
     left_out = [name for name in weighing.missing if was_left_out(name, summary)]
     if left_out:
-        yield f"left out by --name or --exclude: {', '.join(left_out)}"
+        yield f"left out by --name or --exclude: {', '.join(few(left_out, _NAMED))}"
     absent = [name for name in weighing.missing if name not in left_out]
     if absent and not _has_own_profile(summary):
         yield f"not in this run: {', '.join(few(absent, _NAMED))}"

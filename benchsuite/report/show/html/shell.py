@@ -61,7 +61,7 @@ def clean(value: Any) -> Any:
 
 def unbroken(text: str) -> Markup:
     """Text in which no line ends inside an option or between an option and its number."""
-    return Markup(_OPTION.sub(r'<span class="option">\1</span>', escape(clean(text))))  # noqa: S704 - is escaped
+    return Markup(_OPTION.sub(r'<span class="option">\1</span>', str(escape(clean(text)))))  # noqa: S704 - is escaped
 
 
 @functools.cache
