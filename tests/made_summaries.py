@@ -40,17 +40,16 @@ def made_job(
     ]
     rates = [task.perf for task in tasks if task.perf is not None]
     still_open = sum(task.status == NOT_RUN for task in tasks)
-    to_run = still_open if in_progress else 0
-    fail = len(tasks) - to_run - len(rates)
+    fail = len(tasks) - still_open - len(rates)
     perf, std = mean(rates), relative_std(rates)
     figures: dict[str, Any] = {
         "n": len(tasks),
         "fail": fail,
-        "not_run": still_open - to_run,
-        "to_run": to_run,
+        "not_run": 0 if in_progress else still_open,
+        "to_run": still_open,
         "perf": perf,
         "std": std,
-        "perf_adj": perf_adjusted(perf, std, len(tasks) - to_run, fail),
+        "perf_adj": perf_adjusted(perf, std, len(tasks) - still_open, fail),
         "workload": name,
         "repeats": tuple(_repeat(key, [task for task in tasks if (task.session, task.repeat) == key]) for key in keys),
         "tasks": tuple(tasks),

@@ -117,8 +117,8 @@ IN_PROGRESS = made_job("x", [100, NOT_RUN, NOT_RUN], in_progress=True)
 # A side that lacks the job x or a figure of it, and the reason.
 LACKS = [
     (made_run(flat("a", 100), flat("x", FAILED)), "x fails in 3 of 3 tasks"),
-    (made_run(flat("a", 100), flat("x", NOT_RUN)), "tasks never run: x (3 of 3)"),
-    (made_run(flat("a", 100), made_job("x", [100, 100, NOT_RUN])), "tasks never run: x (1 of 3)"),
+    (made_run(flat("a", 100), flat("x", NOT_RUN)), "tasks to run: x (3 of 3)"),
+    (made_run(flat("a", 100), made_job("x", [100, 100, NOT_RUN])), "tasks to run: x (1 of 3)"),
     (made_run(flat("a", 100), left_out=("x",)), "left out by --name or --exclude: x"),
     (made_run(flat("a", 100), IN_PROGRESS, in_progress=True), "in progress: 2 of 6 tasks still to run"),
     (made_run(flat("a", 100), made_job("x", [100, 0.0, 100])), "a repeat of x has a throughput of 0"),
@@ -198,9 +198,9 @@ def test_a_job_that_fails_on_one_side_only_has_a_verdict_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("outcomes", "in_progress", "word", "reason"),
     [
-        ([NOT_RUN] * 3, False, None, "never run here"),
+        ([NOT_RUN] * 3, False, None, "not run yet here"),
         ([NOT_RUN] * 3, True, None, "no task has ended yet here, 3 still to run"),
-        ([FAILED, FAILED, NOT_RUN], False, "FAILS", "fails in 2 of 2 tasks here"),
+        ([FAILED, FAILED, NOT_RUN], False, None, "fails in 2 of 2 tasks here, 1 still to run"),
         # The last task may still succeed.
         ([FAILED, FAILED, NOT_RUN], True, None, "fails in 2 of 2 tasks here, 1 still to run"),
         ([FAILED, FAILED, 100], False, None, "this run has 1 ok repeat; 3 are needed"),

@@ -337,7 +337,10 @@ def test_a_suspect_without_significance_has_the_repeats_that_would_decide(tmp_pa
     assert one.adjusted > 0.5
     assert one.decides is not None
     assert 5 < one.decides < 100
-    assert f"% slower in vae (p {one.p:.2g}, 3 repeats): about {one.decides} repeats would decide." in reported(found)
+    assert (
+        f"% slower in vae (p {one.p:.2g}, 3 repeats): about {one.decides} repeats would decide if the difference holds."
+        in reported(found)
+    )
 
 
 def test_what_noise_alone_makes_likely_is_no_suspicion(tmp_path: Path) -> None:

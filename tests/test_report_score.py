@@ -98,8 +98,8 @@ def test_a_failure_never_raises_a_score() -> None:
 
 LACKS = [
     (made_run(flat("a", 100), flat("x", FAILED, gpus=2)), "x fails in 6 of 6 tasks"),
-    (made_run(flat("a", 100), flat("x", NOT_RUN)), "tasks never run: x (3 of 3)"),
-    (made_run(flat("a", 100), made_job("x", [100, 100, NOT_RUN])), "tasks never run: x (1 of 3)"),
+    (made_run(flat("a", 100), flat("x", NOT_RUN)), "tasks to run: x (3 of 3)"),
+    (made_run(flat("a", 100), made_job("x", [100, 100, NOT_RUN])), "tasks to run: x (1 of 3)"),
     (made_run(flat("a", 100), made_job("x", [FAILED, FAILED, NOT_RUN])), "x fails in 2 of 2 tasks"),
     (made_run(flat("a", 100), left_out=("x",)), "left out by --name or --exclude: x"),
     (made_run(flat("a", 100)), "not in this run: x"),
@@ -123,7 +123,7 @@ def test_no_score_unless_every_weighed_job_has_its_figure(run: Summary, reason: 
     assert figures(found) == (None,) * 5
     assert found.reason is not None
     # A job that fails and has tasks that were never run has both reasons.
-    assert found.incomplete == (reason, *(["tasks never run: x (1 of 3)"] if "2 of 2" in reason else []))
+    assert found.incomplete == (reason, *(["tasks to run: x (1 of 3)"] if "2 of 2" in reason else []))
     assert found.reason == "; ".join(found.incomplete)
     assert not found.partial
 
@@ -174,8 +174,8 @@ def test_all_failed_is_no_score() -> None:
 
 
 def test_tasks_that_were_never_run_leave_no_score() -> None:
-    found = scored(summary(job("a", 100, n=4, fail=2, not_run=2)), {"a": 1})
-    assert (found.value, found.incomplete) == (None, ("tasks never run: a (2 of 4)",))
+    found = scored(summary(job("a", 100, n=4, to_run=2, not_run=2)), {"a": 1})
+    assert (found.value, found.incomplete) == (None, ("tasks to run: a (2 of 4)",))
 
 
 @pytest.mark.parametrize(("fail", "verdict"), [(0, "PASS"), (1, "PASS"), (2, "FAIL")])

@@ -59,7 +59,7 @@ def test_a_job_that_fails_leaves_no_score_no_ratio_and_no_price(call: Call, tmp_
     out = call(*arguments)[1]
     assert first_lines(out).startswith(
         f"vae FAILS in 6 of 6 tasks on 2x Test; 6 of 18 tasks failed; no score. "
-        f"No ratio to {base}: this run has no score. FAILS here and not in the baseline: vae."
+        f"No ratio over all jobs to {base}: this run has no score. FAILS here and not in the baseline: vae."
     )
     block = unwrapped(out[out.index("\nScore ") :])
     assert "Score n/a INCOMPLETE no score" in block
@@ -93,7 +93,7 @@ def test_a_job_that_fails_here_and_not_in_the_base_stands_so_in_the_table(tmp_pa
         shown = document_of(one, base=other)
         cells = row(section(shown, "Against base"), "vae")
         assert (cells["verdict"].text, cells["verdict"].tone, cells["ratio"].text) == (word, "bad", "n/a")
-        assert cells["failed / base"].text == counts
+        assert cells["failed / baseline"].text == counts
         lines = sentences(section(shown, "Against base"))
         where = "here" if one is here else "in the baseline"
         assert f"Fails more often (exact test, family-wise error 5 %): vae ({where})" in lines
@@ -156,12 +156,14 @@ def test_a_base_that_was_cut_off_is_named(call: Call, tmp_path: Path) -> None:
     assert first_lines(out).startswith(
         "2x Test: score 1,000 (speed ±0.5 %) over 3 jobs; no ratio to base; no failures; "
     )
-    assert f"No ratio to {base}: the baseline: tasks never run: vae (4 of 6)." in first_lines(out)
-    assert "No ratio the baseline: tasks never run: vae (4 of 6); --partial compares the other jobs" in unwrapped(out)
-    own = call("report", base)[1]
-    assert "2x Test has no score: tasks never run: vae (4 of 6); no failures, 4 of 18 tasks never run" in first_lines(
-        own
-    )
+    assert f"No ratio over all jobs to {base}: the baseline: tasks to run: vae (4 of 6)." in first_lines(out)
+    assert "No ratio the baseline: tasks to run: vae (4 of 6); --partial compares the other jobs" in unwrapped(out)
+    code, own, error = call("report", base, "--fail-on", "failures")
+    assert "2x Test is UNFINISHED: 4 of 18 tasks still to run; no failures so far." in first_lines(own)
+    assert f"Continue: benchsuite jobs --resume {base}" in unwrapped(own)
+    assert "0.0 % UNFINISHED so far (14 of 18 ended): 0 not ok" in unwrapped(own)
+    assert (code, error) == (0, "")
+    assert "incomplete: 4 tasks of 18 not run" in call("report", base, "--fail-on", "incomplete")[2]
 
 
 def test_a_base_that_fails_is_named_beside_the_ratios(call: Call, tmp_path: Path) -> None:
@@ -185,9 +187,9 @@ def test_a_summary_keeps_the_states(call: Call, tmp_path: Path) -> None:
     """A run that was cut off and failed is no better as a summary, alone or as a base."""
     kept = tmp_path / "kept.json"
     call("summary", cut_off(tmp_path / "cut"), "-o", kept)
-    assert "2x Test has no score: tasks never run: vae (4 of 6);" in first_lines(call("report", kept)[1])
+    assert "2x Test is UNFINISHED: 4 of 18 tasks still to run;" in first_lines(call("report", kept)[1])
     against = call("report", run(tmp_path / "whole"), "--compare", kept)[1]
-    assert "the baseline: tasks never run: vae (4 of 6)" in first_lines(against)
+    assert "the baseline: tasks to run: vae (4 of 6)" in first_lines(against)
 
 
 # --- ratios per GPU and of machines -----------------------------------------------------------------------------------
@@ -222,7 +224,7 @@ def test_a_verdict_on_windows_that_are_not_steady_is_marked(tmp_path: Path) -> N
     base = summary_for(tmp_path / "base", *suite())
     shaky = replace(base, jobs=tuple(replace(job, unsteady=2) if job.name == "vae" else job for job in base.jobs))
     against = section(document_of(here, base=shaky), "Against base")
-    assert row(against, "vae")["verdict"].text == "FASTER, on unsteady windows"
+    assert row(against, "vae")["verdict"].text == "FASTER, on flagged windows"
     assert row(against, "atari")["verdict"].text == "FASTER"
     assert "The verdict rests on windows that are not steady: vae (0 here, 2 in the baseline)" in sentences(against)
 
@@ -254,7 +256,7 @@ def test_a_published_baseline_keeps_no_figures_per_repeat(call: Call) -> None:
     )
     own = unwrapped(call("report", BASELINES / "v100.json")[1])
     assert "no interval: no numbers per repeat are kept" in own
-    assert "Machine score n/a no numbers per repeat are kept" in own
+    assert "Machine score n/a needs numbers per repeat, which are not kept" in own
     assert "--repeat" not in own, "its ten repeats were measured; they are not kept"
 
 

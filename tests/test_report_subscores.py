@@ -160,7 +160,7 @@ def test_a_job_without_a_figure_leaves_its_group_without_a_sub_score() -> None:
 @pytest.mark.parametrize(
     ("lost", "reason"),
     [
-        (job("b", 1.0, 1.0, busy=90, not_run=1), "b has 1 task of 2 that never ran"),
+        (job("b", 1.0, 1.0, busy=90, not_run=1, to_run=1), "b has 1 task still to run"),
         (job("b", 1.0, 1.0, busy=90, to_run=2), "b has 2 tasks still to run"),
         (job("b", 0.0, busy=90), "b has a throughput of 0"),
     ],

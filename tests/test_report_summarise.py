@@ -72,23 +72,24 @@ def test_a_job_that_failed_throughout_has_no_perf(tmp_path: Path) -> None:
     assert (job.n, job.fail, job.perf, job.std, job.perf_adj) == (3, 3, None, None, 0.0)
 
 
-def test_insufficient_and_not_run_are_failures(tmp_path: Path) -> None:
+def test_insufficient_is_a_failure_and_not_run_is_still_to_run(tmp_path: Path) -> None:
     results = [steady(100), make_result(gpu=1, rates=[5, 50])]
     tasks = [make_task(gpu=gpu) for gpu in range(4)]
     keep_run(tmp_path / "run", results, tasks)
     (job,) = summarise(load(tmp_path / "run")).jobs
-    assert (job.n, job.fail, job.not_run, job.perf_adj) == (4, 3, 2, 25.0)
+    assert (job.n, job.fail, job.to_run, job.not_run, job.perf_adj) == (4, 1, 2, 2, 50.0)
     assert [task.status for task in job.tasks] == ["ok", "insufficient", "not run", "not run"]
 
 
-def test_what_a_run_in_progress_has_still_to_end_is_no_failure(tmp_path: Path) -> None:
+def test_what_a_run_has_still_to_end_is_no_failure(tmp_path: Path) -> None:
     results = [steady(100), make_result(gpu=1, status="oom", rates=())]
     keep_run(tmp_path / "run", results, [make_task(gpu=gpu) for gpu in range(4)])
     loaded = load(tmp_path / "run")
     (job,) = summarise(dataclasses.replace(loaded, in_progress=True)).jobs
     assert (job.n, job.ended, job.fail, job.to_run, job.not_run, job.perf_adj) == (4, 2, 1, 2, 0, 50.0)
     (job,) = summarise(loaded).jobs
-    assert (job.n, job.ended, job.fail, job.to_run, job.not_run, job.perf_adj) == (4, 4, 3, 0, 2, 25.0)
+    assert (job.n, job.ended, job.fail, job.to_run, job.not_run, job.perf_adj) == (4, 2, 1, 2, 2, 50.0)
+    assert job.state == "unfinished"
 
 
 def test_perf_adj_is_never_negative() -> None:

@@ -524,7 +524,7 @@ def test_several_bases_each_have_a_section_in_order(runs: Path, capsys: pytest.C
     assert re.search(rf"Per GPU / {re.escape(labels[1])} 0\.97x SLOWER over 4 common jobs; 95 %: 0\.9", score)
     assert f"Per GPU / {labels[2]} 1.00x SAME (identical) over 4 common jobs Whole machine" in score
     first = unwrapped(out[: out.index("\n\n")])
-    assert f"No ratio to {bases[0]}: another workload" in first
+    assert f"No ratio over all jobs to {bases[0]}: another workload" in first
     assert f"Against {bases[2]}: per GPU 1.00x, whole machine 1.00x (2 GPUs against 2). Both SAME" in first
 
 
@@ -569,4 +569,5 @@ def test_process_ids_are_no_difference_in_isolation() -> None:
         for who in ("process 7", "process 8, process 9")
     )
     assert "isolation" not in {d.what for d in differences(here, base).found}
+    other = made_run(made_job("a", [1.0]), isolation={"CPU affinity, memory none": 1})
     assert "isolation" in {d.what for d in differences(here, other).found}

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-import msgspec
 import psutil
 
 from benchsuite import __version__

@@ -22,7 +22,7 @@ class Interval(Record, frozen=True, kw_only=True):
     low: float
     high: float
     half: float
-    repeats: Annotated[int, Meta(description="samples")]
+    repeats: Annotated[int, Meta(description="samples; of several jobs, those of the job with the fewest")]
     of: Annotated[
         Literal["repeat", "session"], Meta(description="a sample: a repeat, or the mean of a session's repeats")
     ] = "repeat"

@@ -23,6 +23,7 @@ from benchsuite.report.stats.compare import Comparison, compare
 from benchsuite.report.stats.overall import Ratio
 from benchsuite.report.stats.ratios import JobRatio
 from benchsuite.report.stats.samples import job_mean, repeat_rates
+from benchsuite.report.stats.systems import measured_by_another
 from benchsuite.report.stats.verdict import Verdict
 from benchsuite.report.stats.weights import weigh, weights_for
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from benchsuite.report.plots import Source
 
 _MOST_JOBS = 120
-_NAMED = 40
+_NAMED = 4
 # Verdict -> colour, marker, meaning.
 _MARKS = {
     "FASTER": ("#0072B2", ">", "faster"),
@@ -209,19 +210,16 @@ def _notes(source: Source, comparison: Comparison, beyond: Sequence[str]) -> Ite
     """The samples behind the figure, and each job that it leaves out, with the reason."""
     assert source.base
     yield f"n: {samples_words(source.summary)} here, {samples_words(source.base)} in the baseline."
+    if foreign := measured_by_another(source.summary, source.base, source.base_name):
+        yield f"The ratios are rough: {foreign}."
     found = comparison.overall
     if found.per_gpu is None:
-        yield f"No ratio over all jobs: {withheld_words(found)}."
+        yield f"No ratio over all jobs: {withheld_words(found, brief=True)}."
     elif found.apart:
         yield f"Not in the ratios over all jobs: {apart_words(found)}."
     if found.per_gpu and found.machine is None and found.machine_withheld:
         yield f"No ratio of the whole machines: {one_line(found.machine_withheld)}."
-    without: dict[str, list[str]] = defaultdict(list)
-    for job in comparison.jobs:
-        if job.ratio and not job.excluded and job.verdict.reason:
-            without[job.verdict.reason].append(one_line(job.name, 40))
-    for why, names in without.items():
-        yield f"No verdict, {one_line(why)}: {', '.join(few(names, 8))}."
+    yield from _without_verdict(comparison)
     left_out: dict[str, list[str]] = defaultdict(list)
     for name, why in _left_out(comparison):
         left_out[why].append(one_line(name, 40))
@@ -229,6 +227,15 @@ def _notes(source: Source, comparison: Comparison, beyond: Sequence[str]) -> Ite
         yield f"Left out, {why}: {', '.join(few(names, _NAMED))}."
     if beyond:
         yield f"Left out, {len(beyond)} jobs with the largest ratios: {', '.join(few(beyond, _NAMED))}."
+
+
+def _without_verdict(comparison: Comparison) -> Iterator[str]:
+    without: dict[str, list[str]] = defaultdict(list)
+    for job in comparison.jobs:
+        if job.ratio and not job.excluded and job.verdict.reason:
+            without[job.verdict.reason].append(one_line(job.name, 40))
+    for why, names in without.items():
+        yield f"No verdict, {one_line(why)}: {', '.join(few(names, _NAMED))}."
 
 
 def _left_out(comparison: Comparison) -> Iterator[tuple[str, str]]:

@@ -40,7 +40,7 @@ def draw(source: Source) -> Figure:
     found = curves(summary)
     shown = [curve for curve in found if any(p.total is not None for p in curve.points)]
     if not shown:
-        raise ResultError(f"{summary.source}: no job with placement gpu_progression has a figure to plot")
+        raise ResultError(f"{summary.source}: no job with placement gpu_progression has a number to plot")
     shown = shown[:_MOST_PANELS]
     columns = next(columns for columns, most in ((1, 1), (2, 8), (3, 24), (4, math.inf)) if len(shown) <= most)
     lines = math.ceil(len(shown) / columns)
@@ -107,9 +107,10 @@ def _error(point: Point) -> tuple[float, float]:
 
 
 def _notes(summary: Summary, found: Sequence[Curve], shown: Sequence[Curve]) -> Iterator[str]:
+    kept = any(job.repeats for job in _jobs(summary))
     yield (
         f"n: {samples_words(summary)}. Percentages: the rate of a GPU against that of one GPU alone (efficiency). "
-        "Its interval needs three repeats."
+        f"{'Its interval needs three repeats.' if kept else 'It has no interval: single repeats are not kept.'}"
     )
     missing = [job for job in _jobs(summary) if job.perf is None]
     if missing:

@@ -102,8 +102,8 @@ class GpuSummary(Record, frozen=True, kw_only=True):
     max: float | None = None
 
 
-# Every task is ok; some are not; none of those that ran is; none was run; a run in progress has some still to run.
-JobState = Literal["ok", "fails in part", "fails", "never run", "in progress"]
+# Every task is ok; some are not; none is; none was run; some are still to run: of a run in progress, or of another.
+JobState = Literal["ok", "fails in part", "fails", "never run", "in progress", "unfinished"]
 
 
 class JobSummary(Record, frozen=True, kw_only=True):
@@ -119,9 +119,9 @@ class JobSummary(Record, frozen=True, kw_only=True):
     state: Annotated[
         JobState | None, Meta(description="whether the job has a number; null: another program's publication")
     ] = None
-    fail: Annotated[int, Meta(description="tasks that are not ok, without `to_run`")]
-    not_run: Annotated[int, Meta(description="of `fail`, tasks that never ended")] = 0
-    to_run: Annotated[int, Meta(description="tasks that a run in progress has yet to end")] = 0
+    fail: Annotated[int, Meta(description="tasks that ended and are not ok")]
+    not_run: Annotated[int, Meta(description="of `to_run`, tasks of a run that is not in progress")] = 0
+    to_run: Annotated[int, Meta(description="tasks that have not ended: not run, running or interrupted")] = 0
     perf: Annotated[float | None, Meta(description="items/s in the window, mean over tasks")] = None
     std: Annotated[
         float | None,
@@ -169,7 +169,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> int:
-        """The number of tasks that `fail` is out of: `n`, without the tasks that a run in progress has yet to end."""
+        """The number of tasks that `fail` is out of: `n` without `to_run`."""
         return self.n - self.to_run
 
 

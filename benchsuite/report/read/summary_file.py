@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from benchsuite.errors import ResultError, one_line
+from benchsuite.report.measure.intervals import perf_adjusted
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.rundir import read_record
 from benchsuite.schema import to_json
@@ -17,11 +20,24 @@ def read_summary(path: Path) -> Summary:
     Raises:
         ResultError: the file is unreadable or not a summary, or holds figures that no run can measure.
     """
-    summary = read_record(path, Summary)
+    summary = _todays(read_record(path, Summary))
     for job in summary.jobs:
         if reason := _impossible(job):
             raise ResultError(f"{path}: job '{one_line(job.name)}': {reason}; name a summary as it was written")
     return summary
+
+
+def _todays(summary: Summary) -> Summary:
+    """The summary with tasks that never ended in `to_run`: an earlier version counts them as failures."""
+    if not any(job.not_run > job.to_run for job in summary.jobs):
+        return summary
+    return replace(summary, jobs=tuple(_unfinished(job) if job.not_run > job.to_run else job for job in summary.jobs))
+
+
+def _unfinished(job: JobSummary) -> JobSummary:
+    job = replace(job, fail=job.fail - job.not_run, to_run=job.not_run)
+    state = "never run" if job.to_run == job.n else "unfinished"
+    return replace(job, state=state, perf_adj=perf_adjusted(job.perf, job.std, job.ended, job.fail))
 
 
 def _impossible(job: JobSummary) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchsuite.describe.invocation import resume_command
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.report import Report
 from benchsuite.report.sources import summary_of_runs
@@ -63,13 +64,21 @@ def report_on(outs: Sequence[Path], bases: Sequence[str], asked: Asked) -> Repor
     )
     jobs = {job.name: job for job in summary.jobs}
     weights = {**weighing.jobs, **weighing.missing}
+    scored = score(summary, weighing, penalized=asked.penalized, partial=asked.partial)
     return Report(
         title=", ".join(map(str, outs)),
         summary=summary,
-        score=score(summary, weighing, penalized=asked.penalized, partial=asked.partial),
+        score=scored,
         comparisons=comparisons,
         logs=", ".join(str(out / "logs") for out in outs if (out / "logs").is_dir()) or None,
         price=asked.price,
         gpus=compare_gpus(summary) if asked.gpus else None,
         power=score_per_watt(jobs, weights, penalized=asked.penalized) if asked.power else None,
+        resume=_resume(outs) if scored.unfinished and not scored.in_progress else None,
     )
+
+
+def _resume(outs: Sequence[Path]) -> str | None:
+    """The command that continues a run from its folder; None for a file, or for several runs."""
+    one = outs[0] if len(outs) == 1 else None
+    return resume_command(one) if one and (one / "plan.json").is_file() and (one / "run.json").is_file() else None

@@ -11,7 +11,7 @@ from benchsuite.report.show.report import Report, document
 from benchsuite.report.show.sections.gpus import gpus_section
 from benchsuite.report.show.sections.headline import short_names
 from benchsuite.report.show.sections.score import score_block
-from benchsuite.report.show.sections.tasks import bad_files_section, failure_facts
+from benchsuite.report.show.sections.tasks import bad_files_section, failure_facts, flagged_words
 from benchsuite.report.show.sections.worst import worst_table
 from benchsuite.report.stats.smoke import NO_SCORE, smoke_check
 
@@ -20,7 +20,7 @@ LINES = 40
 # The numbers of failures, of files that cannot be used, and of sections that the last line names.
 _FAILURES, _FILES, _SECTIONS = 3, 4, 8
 # What a section holds, where its title says too little.
-_NAMES = {"Not ok": "each task that is not ok", "Unsteady": "each flagged task"}
+_NAMES = {"Not ok": "each task that is not ok", "Flagged": "each flagged task"}
 # Facts of the score block that need more room than they are worth in few lines.
 _LEFT_OUT = frozenset({"Penalty"})
 
@@ -44,7 +44,7 @@ def brief(report: Report, rows: int) -> Document:
         intro=(*full.intro, *([sentence(f"No score: {NO_SCORE}.", "quiet")] if smoke_check(report.summary) else [])),
         jobs=Section("Jobs", tuple(parts)),
         score=_block(report),
-        sections=tuple(section for section in (gpus_section(report.gpus),) if section),
+        sections=tuple(section for section in (gpus_section(report.gpus, brief=True),) if section),
         outro=(_not_shown(report, full, rows),),
     )
 
@@ -76,7 +76,7 @@ def _explained(report: Report) -> Iterator[str]:
     jobs = report.summary.jobs
     yield "number: items/s, mean over tasks."
     if any(job.unsteady for job in jobs):
-        yield "flagged: not steady, so the rate is not known to 2 % or does not hold."
+        yield f"flagged: {flagged_words(report.summary)}."
     if report.comparisons:
         yield "x: this run's speed over the baseline's; a word is a verdict, which needs 3 repeats on both sides."
 

@@ -72,6 +72,7 @@ def to_json(report: Report) -> str:
     jobs = {job.name: job for job in report.summary.jobs}
     content = {
         "headline": headline_text(report),
+        "resume": report.resume,
         "schema": SCHEMA,
         "kind": "report",
         "title": _encodable(report.title),

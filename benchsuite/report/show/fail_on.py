@@ -8,10 +8,10 @@ from typing import Protocol
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.format import count, few, one_line, ratio
 from benchsuite.report.show.sections.against import withheld_words
-from benchsuite.report.show.sections.failures import failed
 from benchsuite.report.show.sections.named_difference import only_settings
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.score import Score
+from benchsuite.report.stats.smoke import smoke_check
 
 # The number of jobs, and of reasons, that a condition names.
 _NAMED = 4
@@ -40,10 +40,10 @@ def reasons(judged: Judged, condition: str) -> str:
 
 def _failures(report: Judged) -> Iterator[str]:
     """Any task that ran and failed."""
-    jobs = [job for job in report.summary.jobs if failed(job)]
+    jobs = [job for job in report.summary.jobs if job.fail]
     if jobs:
-        total = f"{sum(map(failed, jobs)):,} of {count(report.score.ended, 'task')} failed"
-        yield f"{total} ({_named(jobs, failed)})"
+        total = f"{sum(job.fail for job in jobs):,} of {count(report.score.ended, 'task')} failed"
+        yield f"{total} ({_named(jobs, lambda job: job.fail)})"
 
 
 def _flagged(report: Judged) -> Iterator[str]:
@@ -57,10 +57,13 @@ def _flagged(report: Judged) -> Iterator[str]:
 def _incomplete(report: Judged) -> Iterator[str]:
     """A weighed job without a number, or tasks that were not run."""
     summary, score = report.summary, report.score
-    open_tasks = sum(job.to_run + job.not_run for job in summary.jobs)
+    open_tasks = sum(job.to_run for job in summary.jobs)
     if open_tasks:
         yield f"{count(open_tasks, 'task')} of {score.n:,} not run"
-    if score.value is None or score.incomplete:
+    if smoke_check(summary):
+        if summary.left_out:
+            yield f"left out by --name or --exclude: {', '.join(few(summary.left_out, _NAMED))}"
+    elif score.value is None or score.incomplete:
         yield from score.incomplete or ((score.reason,) if score.reason else ("no score",))
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchsuite import errors
+from benchsuite.report.measure.intervals import Interval
 
 NONE = "n/a"
+# Up to this half width an interval is about symmetric.
+_NARROW = 0.1
 
 
 def number(value: float | None) -> str:
@@ -38,6 +41,12 @@ def share(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.1f}"
 
 
+def signed(value: float) -> str:
+    """A relative difference in percent with its sign: "+0.4", "-3.2"; "0.0" has none."""
+    text = f"{100 * value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text
+
+
 def whole(value: float | None) -> str:
     """Without decimals."""
     return NONE if value is None else f"{value:,.0f}"
@@ -46,6 +55,14 @@ def whole(value: float | None) -> str:
 def percent(value: float | None, digits: int = 1) -> str:
     """A share as percent."""
     return NONE if value is None else f"{100 * value:.{digits}f} %"
+
+
+def around(interval: Interval, value: float | None) -> str:
+    """The interval relative to its middle: "±1.2 %", or both ends if it is wide, since it is then not symmetric."""
+    if interval.half <= _NARROW or not value:
+        return f"±{percent(interval.half)}"
+    low, high = (end / value - 1 for end in (interval.low, interval.high))
+    return f"{100 * high:+,.0f} {100 * low:+.0f} %"
 
 
 def count(number_of: int, noun: str) -> str:

@@ -32,7 +32,8 @@ class Report:
     """The content of a report.
 
     `title` names the folder or file. `logs` is the folder of the tasks' output, if it still exists. `price` is the
-    machine's price in any currency. `gpus` and `power` are None unless the user asks for them.
+    machine's price in any currency. `gpus` and `power` are None unless the user asks for them. `resume` is the command
+    that continues an unfinished run.
     """
 
     title: str
@@ -43,6 +44,7 @@ class Report:
     price: float | None = None
     gpus: GpuComparison | None = None
     power: ScorePerWatt | None = None
+    resume: str | None = None
 
     @property
     def weights(self) -> dict[str, float]:
@@ -74,6 +76,8 @@ def _intro(report: Report) -> Iterator[Sentence]:
     yield sentence(f"{about(summary)}{MIDDLE_DOT}{report.title}", "quiet")
     if summary.in_progress:
         yield sentence(progress(summary), "quiet")
+    elif report.resume:
+        yield sentence(f"Continue: {report.resume}", "warn")
 
 
 def _block(report: Report) -> ScoreBlock:

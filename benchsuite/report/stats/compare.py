@@ -175,7 +175,7 @@ def _failures(ratios: Sequence[JobRatio], here: _Jobs, there: _Jobs) -> dict[str
 
 def _failed(job: JobSummary) -> tuple[int, int]:
     """The failed tasks, and the tasks that ended."""
-    return job.fail - job.not_run, job.ended - job.not_run
+    return job.fail, job.ended
 
 
 def _all_failures(jobs: Mapping[str, FailureTest]) -> FailureTest:

@@ -92,7 +92,7 @@ def _unknown(
     if common:
         known["settings of jobs"] = (any(a.settings for a, _ in common), any(b.settings for _, b in common))
         known["data"] = (any(a.data_used for a, _ in common), any(b.data_used for _, b in common))
-    sides = {(False, False): "both", (False, True): "this run", (True, False): "base"}
+    sides = {(False, False): "both", (False, True): "this run", (True, False): "the baseline"}
     yield from (f"{group} ({sides[of]})" for group, of in known.items() if of in sides)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from benchsuite.report.measure.intervals import mean, perf_adjusted, relative_std
-from benchsuite.report.read.load import OPEN
 from benchsuite.report.read.summary import JobState, JobSummary, Repeat, TaskSummary
 from benchsuite.report.stats.samples import job_mean
 from benchsuite.report.stats.throttling import job_unthrottled
@@ -17,7 +16,7 @@ from benchsuite.report.stats.use import job_use, std_parts
 
 
 def with_figures(job: JobSummary, items_per_joule: float | None) -> JobSummary:
-    """The job with every figure that its tasks give; its other fields, `to_run` among them, stay.
+    """The job with every figure that its tasks give; its other fields, `to_run` and `not_run` among them, stay.
 
     Args:
         items_per_joule: of the whole job. Tasks that share a GPU do not record a figure of their own.
@@ -27,13 +26,11 @@ def with_figures(job: JobSummary, items_per_joule: float | None) -> JobSummary:
     perf, std = mean(perfs), relative_std(perfs)
     ended = len(job.tasks) - job.to_run
     fail = ended - len(ok)
-    not_run = sum(task.status in OPEN for task in job.tasks) - job.to_run
     job = replace(
         job,
         n=len(job.tasks),
-        state="in progress" if job.to_run else _state(len(job.tasks), len(ok), not_run),
+        state=_state(job, len(ok)),
         fail=fail,
-        not_run=not_run,
         perf=perf,
         std=std,
         std_parts=std_parts(job.tasks),
@@ -60,17 +57,18 @@ def _without_figures(job: JobSummary) -> JobSummary:
     return replace(job, **none, perf_adj=0.0, repeats=repeats)
 
 
-def _state(n: int, ok: int, not_run: int) -> JobState:
-    if ok == n:
-        return "ok"
-    if ok:
-        return "fails in part"
-    return "never run" if not_run == n else "fails"
+def _state(job: JobSummary, ok: int) -> JobState:
+    n = len(job.tasks)
+    if job.to_run > job.not_run:
+        return "in progress"
+    if job.not_run:
+        return "never run" if job.not_run == n else "unfinished"
+    return "ok" if ok == n else "fails in part" if ok else "fails"
 
 
 def complete(jobs: Iterable[JobSummary], left_out: Iterable[str]) -> bool:
     """Whether every planned task was run, every job has a number, and no job of the profile was left out."""
-    return not any(left_out) and all(job.perf is not None and not (job.not_run or job.to_run) for job in jobs)
+    return not any(left_out) and all(job.perf is not None and not job.to_run for job in jobs)
 
 
 def _repeats(tasks: Iterable[TaskSummary]) -> tuple[Repeat, ...]:

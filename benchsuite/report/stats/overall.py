@@ -111,7 +111,7 @@ def _withheld(summary: Summary, base: Summary, members: Sequence[JobRatio], weig
     yield from (f"this run: {reason}" for reason in score(summary, weighing).blocking)
     yield from (f"the baseline: {reason}" for reason in base_score(base, weighing).blocking)
     if refused := [job for job in members if job.refused]:
-        yield f"another workload: {', '.join(job.name for job in refused)} ({_remedy(refused)})"
+        yield f"another workload: {', '.join(few((job.name for job in refused), _NAMED))} ({_remedy(refused)})"
 
 
 def _remedy(refused: Sequence[JobRatio]) -> str:

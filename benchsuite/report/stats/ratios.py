@@ -173,22 +173,17 @@ def without_figure(job: JobSummary, base: JobSummary) -> Verdict | None:
         return None
     here, there = (_why(of, which) for of, which in ((job, "here"), (base, "in the baseline")))
     reason = "; ".join(why for why in (here, there) if why)
-    if base.perf is not None and _failed(job) and not job.to_run:
+    if base.perf is not None and job.fail and not job.to_run:
         return Verdict("FAILS", reason=reason)
-    if job.perf is not None and _failed(base) and not base.to_run:
+    if job.perf is not None and base.fail and not base.to_run:
         return Verdict("BASE FAILS", reason=reason)
     return Verdict(None, reason=reason)
-
-
-def _failed(job: JobSummary) -> int:
-    """The tasks that ran and failed."""
-    return job.fail - job.not_run
 
 
 def _why(job: JobSummary, where: str) -> str | None:
     if job.perf is not None:
         return None
-    open_tasks = f", {job.to_run} still to run" if job.to_run else ""
-    if failed := _failed(job):
-        return f"fails in {failed} of {count(job.ended - job.not_run, 'task')} {where}{open_tasks}"
-    return f"no task has ended yet {where}{open_tasks}" if job.to_run else f"never run {where}"
+    open_tasks = f", {job.to_run} still to run" if (job.to_run and job.ended) or job.to_run > job.not_run else ""
+    if job.fail:
+        return f"fails in {job.fail:,} of {count(job.ended, 'task')} {where}{open_tasks}"
+    return f"no task has ended yet {where}{open_tasks}" if open_tasks else f"not run yet {where}"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from scipy.special import stdtrit
 
 from benchsuite.report.measure.intervals import CONFIDENCE, MIN_REPEATS, Interval
-from benchsuite.report.read.summary import JobSummary
+from benchsuite.report.read.summary import JobSummary, Summary
 
 MIN_SESSIONS = 3
 # The place of a sample: (session, repeat).
@@ -35,6 +35,7 @@ class LogMean:
         df: degrees of freedom of `variance`.
         n: samples.
         of: what a sample is.
+        fewest: the samples of the job with the fewest, if it has fewer than `n`.
     """
 
     mean: float
@@ -42,6 +43,7 @@ class LogMean:
     df: float
     n: int
     of: Literal["repeat", "session"] = "repeat"
+    fewest: int | None = None
 
     @property
     def rate(self) -> float | None:
@@ -57,11 +59,11 @@ class LogMean:
         if abs(self.mean) + half > _LARGEST_LOG:
             return None
         low, high = math.exp(self.mean - half), math.exp(self.mean + half)
-        return Interval(low=low, high=high, half=math.expm1(half), repeats=self.n, of=self.of)
+        return Interval(low=low, high=high, half=math.expm1(half), repeats=self.fewest or self.n, of=self.of)
 
     def scaled(self, factor: float) -> LogMean:
         """The same mean with all rates multiplied by `factor`."""
-        return LogMean(self.mean + math.log(factor), self.variance, self.df, self.n, self.of)
+        return replace(self, mean=self.mean + math.log(factor))
 
 
 def repeat_rates(job: JobSummary) -> dict[Key, float]:
@@ -84,6 +86,22 @@ def repeat_rates(job: JobSummary) -> dict[Key, float]:
         for repeat, rates in _complete(places).items():
             found[session, repeat] = statistics.fmean(rates)
     return found
+
+
+def planned_repeats(summary: Summary) -> int:
+    """The number of repeats that a run planned, over all its sessions; 0 if it keeps none."""
+    return max((len(job.repeats) for job in summary.jobs), default=0)
+
+
+def too_few_ok(summary: Summary, names: Collection[str]) -> str:
+    """ "big is ok in 1 of 3 repeats only", of the job with the fewest ok repeats; empty from `MIN_REPEATS` on.
+
+    Args:
+        names: the jobs that count.
+    """
+    counts = [(len(repeat_rates(job)), job) for job in summary.jobs if job.name in names and job.repeats]
+    ok, job = min(counts, key=lambda one: one[0], default=(MIN_REPEATS, None))
+    return f"{job.name} is ok in {ok} of {len(job.repeats)} repeats only" if job and ok < MIN_REPEATS else ""
 
 
 def stalls(job: JobSummary) -> bool:
@@ -158,7 +176,7 @@ def weighted_mean(jobs: Mapping[str, Mapping[Key, float]], weights: Mapping[str,
         for key, log in of.items():
             moves[key] += weights[name] / total / len(of) * enlarged * (log - means[name])
     variance = n / (n - 1) * math.fsum(move * move for move in moves.values())
-    return LogMean(mean, variance, n - 1.0, n, of_what)
+    return LogMean(mean, variance, n - 1.0, n, of_what, min(len(of) for of in logs.values()))
 
 
 def _samples(rates: Mapping[Key, float], by_session: bool) -> dict[Key, float]:

@@ -23,7 +23,7 @@ from benchsuite.report.stats.weights import Weighing, was_left_out
 
 FAILURE_LIMIT = 0.01
 NO_THROUGHPUT = "no weighed job has a throughput"
-# The number of absent jobs named.
+# The number of jobs named.
 _NAMED = 8
 NO_WEIGHT = "the weights of this run's jobs add up to 0"
 
@@ -41,7 +41,7 @@ class Score:
         interval: 95 % around `speed`.
         reason: why there is no score.
         n: planned tasks.
-        ended: the tasks that `fail` is out of; fewer than `n` only while the run is in progress.
+        ended: the tasks that `fail` is out of; fewer than `n` in an unfinished run.
         never: the jobs that never succeed on a GPU, or on the machine.
         incomplete: the reasons why not every weighed job has a figure.
         blocking: those of them that leave no score, unless the user asks for a part.
@@ -80,11 +80,16 @@ class Score:
 
     @property
     def verdict(self) -> Literal["PASS", "FAIL", "UNFINISHED"]:
-        """FAIL above `FAILURE_LIMIT`, or if a job never succeeds on a GPU of the machine."""
-        if self.in_progress:
+        """UNFINISHED with tasks to run; FAIL above `FAILURE_LIMIT`, or if a job never succeeds on a GPU."""
+        if self.unfinished:
             return "UNFINISHED"
         passes = self.failure_rate is not None and self.failure_rate <= FAILURE_LIMIT and not self.never
         return "PASS" if passes else "FAIL"
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the run is in progress, or was interrupted and has tasks to run."""
+        return self.in_progress or self.ended < self.n
 
     @property
     def provisional(self) -> bool:
@@ -104,8 +109,8 @@ def score(summary: Summary, weighing: Weighing, *, penalized: bool = True, parti
 
     Args:
         penalized: false for a summary `without_penalty`; the machine score then has no variance penalty either.
-        partial: score the jobs that have a figure; without it, a weighed job without one, or with a task that was
-            never run, leaves no score.
+        partial: score the jobs that have a figure; without it, a weighed job without one, or with a task that is
+            still to run, leaves no score.
     """
     weighed = {job.name: job for job in summary.jobs if weighing.jobs.get(job.name, 0.0) > 0}
     scored = {name: job for name, job in weighed.items() if job.perf_adj > 0 and not stalls(job)}
@@ -215,20 +220,20 @@ def _blocking(summary: Summary, weighed: Collection[JobSummary], weighing: Weigh
     if summary.in_progress:
         to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
         yield f"in progress: {to_run} of {count(n, 'task')} still to run"
-    yield from (why for job in weighed if not job.to_run and (why := _no_figure(job)))
+    yield from (why for job in weighed if job.to_run == job.not_run and (why := _no_figure(job)))
     unlike = [job.name for job in weighed if job.unlike_machines]
     if unlike:
         yield f"results of unlike machines: {', '.join(few(unlike, _NAMED))}"
     not_run = [f"{job.name} ({job.not_run} of {job.n})" for job in weighed if job.not_run]
     if not_run:
-        yield f"tasks never run: {', '.join(not_run)}"
+        yield f"tasks to run: {', '.join(few(not_run, _NAMED))}"
     sessions = len(summary.sessions)
     lacking = [f"{job.name} ({found} of {sessions})" for job in weighed if (found := _sessions(job)) < sessions]
     if lacking:
         yield f"not in every session: {', '.join(lacking)}"
     left_out = [name for name in weighing.missing if was_left_out(name, summary)]
     if left_out:
-        yield f"left out by --name or --exclude: {', '.join(left_out)}"
+        yield f"left out by --name or --exclude: {', '.join(few(left_out, _NAMED))}"
     absent = [name for name in weighing.missing if name not in left_out]
     if absent and not _has_own_profile(summary):
         yield f"not in this run: {', '.join(few(absent, _NAMED))}"
@@ -255,8 +260,7 @@ def _no_figure(job: JobSummary) -> str | None:
     if job.unlike_machines:
         return None
     if job.perf is None:
-        failed = job.fail - job.not_run
-        return f"{job.name} fails in {failed} of {count(job.ended - job.not_run, 'task')}" if failed else None
+        return f"{job.name} fails in {job.fail:,} of {count(job.ended, 'task')}" if job.fail else None
     if job.perf_adj <= 0:
         return f"perf_adj of {job.name} is 0"
     return f"a repeat of {job.name} has a throughput of 0" if stalls(job) else None

@@ -232,6 +232,7 @@ def _job(sessions: Sequence[JobSummary]) -> JobSummary:
         first,
         tasks=tuple(task for job in sessions for task in job.tasks),
         to_run=sum(job.to_run for job in sessions),
+        not_run=sum(job.not_run for job in sessions),
         unit=next((job.unit for job in sessions if job.unit), None),
         unlike_machines=tuple(dict.fromkeys(change for job in sessions for change in job.unlike_machines)),
         unlike=tuple(dict.fromkeys(change for job in sessions for change in (*job.unlike, *_changes(job, first)))),

@@ -37,9 +37,9 @@ def smoke_check(summary: Summary) -> SmokeCheck | None:
         return None
     failed = tuple((job, failures) for job in summary.jobs if (failures := _failures(job)))
     well = [job for job in summary.jobs if not _failures(job)]
-    return SmokeCheck(summary.jobs, failed, tuple(job for job in well if job.to_run or job.not_run))
+    return SmokeCheck(summary.jobs, failed, tuple(job for job in well if job.to_run))
 
 
 def _failures(job: JobSummary) -> int:
     """The tasks that fail. A task that is too short for a window trains."""
-    return job.fail - job.not_run - sum(task.status == INSUFFICIENT for task in job.tasks)
+    return job.fail - sum(task.status == INSUFFICIENT for task in job.tasks)

@@ -105,8 +105,6 @@ def without_figure(job: JobSummary | None) -> str | None:
         return "is not in the run"
     if job.to_run:
         return f"has {count(job.to_run, 'task')} still to run"
-    if job.not_run:
-        return f"has {count(job.not_run, 'task')} of {job.n} that never ran"
     if job.unlike_machines:
         return "has results of unlike machines"
     if job.perf is None:

@@ -80,6 +80,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool, planned: bool) -> Jo
     """One row of the report. The tasks of a plan are of one machine: a run continues on its own machine only."""
     ok = [row for row in rows if row.status == "ok"]
     tasks = tuple(task_summary(row) for row in rows)
+    to_run = sum(row.status in OPEN for row in rows)
     job = JobSummary(
         name=name,
         job=rows[0].task.job.name,
@@ -89,7 +90,8 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool, planned: bool) -> Jo
         devices=rows[0].task.job.placement.devices,
         n=len(tasks),
         fail=0,
-        to_run=sum(row.status in OPEN for row in rows) if in_progress else 0,
+        to_run=to_run,
+        not_run=0 if in_progress else to_run,
         perf_adj=0.0,
         workload=tasks[0].workload,
         unlike=_unlike(rows, tasks),

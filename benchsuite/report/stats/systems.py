@@ -135,6 +135,15 @@ def program(summary: Summary) -> str:
     return BENCHSUITE if summary.code or not summary.provenance else "another program"
 
 
+def measured_by_another(summary: Summary, base: Summary, name: str) -> str:
+    """The side that another program than benchsuite measured, in words; empty if one program measured both."""
+    if program(summary) == program(base):
+        return ""
+    foreign = program(summary) != BENCHSUITE
+    side, which = ("this run", summary.source) if foreign else ("the baseline", name)
+    return f"another program measured {side} ({one_line(which, 60)})"
+
+
 def group_systems(
     named: Sequence[Named],
     weights: str | None = None,

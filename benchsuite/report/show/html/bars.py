@@ -127,7 +127,10 @@ class Axis:
 def bars(summary: Summary, comparison: Comparison) -> Bars:
     """The overall ratios, then jobs that fail here only, then ratios from the smallest, then jobs without a ratio."""
     here, there = ({job.name: job for job in of.jobs} for of in (summary, comparison.base))
-    whole = [("Per GPU", comparison.overall.per_gpu), ("Whole machine", comparison.overall.machine)]
+    whole = [
+        ("Per GPU" if any(comparison.overall.gpus) else "Per task", comparison.overall.per_gpu),
+        ("Whole machine", comparison.overall.machine),
+    ]
     whole += [(of.difference.words, of.ratio) for of in comparison.settings]
     ratios = [*((found.value, found.verdict) for _, found in whole if found)]
     ratios += [(job.ratio, job.verdict) for job in comparison.jobs if job.ratio is not None]

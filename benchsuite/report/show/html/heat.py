@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell
-from benchsuite.report.show.format import NONE, count, number
+from benchsuite.report.show.format import NONE, count, number, signed
 from benchsuite.report.stats.gpu_cells import Cell as GpuCell
 from benchsuite.report.stats.gpu_cells import GpuKey, gpu_cells
 
@@ -75,7 +75,7 @@ def _cell(job: str, gpu: GpuKey, cell: GpuCell | None, middle: float | None) -> 
     tasks = f"{count(cell.n, 'task')}, {cell.fail} failed" + (f", {cell.not_run} not run" if cell.not_run else "")
     lines = [f"{job} on {gpu}", tasks]
     if cell.unsteady:
-        lines.append(f"{cell.unsteady} unsteady")
+        lines.append(f"{cell.unsteady} not steady")
     failed = f"{cell.fail}/{cell.n} failed" if cell.fail else ""
     value = cell.mean / middle - 1 if cell.mean is not None and middle else None
     if cell.mean is not None:
@@ -98,5 +98,4 @@ def _all_jobs(head: Cell, cells: Sequence[Cell]) -> Cell:
 
 def _signed(value: float) -> str:
     """ "+0.4", "-3.2", in percent, with a real minus sign; "0.0" without a sign."""
-    text = f"{100 * value:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "\N{MINUS SIGN}")
+    return signed(value).replace("-", "\N{MINUS SIGN}")

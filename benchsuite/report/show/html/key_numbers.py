@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchsuite.report.read.load import INSUFFICIENT
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Document, Tone
-from benchsuite.report.show.format import count, number, one_line, percent
+from benchsuite.report.show.format import around, count, number, one_line
 from benchsuite.report.show.report import Report
 from benchsuite.report.stats.smoke import smoke_check
 
@@ -37,9 +37,11 @@ def key_numbers(report: Report, document: Document) -> Iterator[KeyNumber]:
     elif summary.jobs and score.value is None:
         yield KeyNumber("Score", "none", tone="warn")
     elif summary.jobs:
-        around = f"± {percent(score.interval.half)}" if score.interval else "no interval"
-        yield KeyNumber("Speed per GPU" if summary.gpus_used else "Speed", number(score.speed), around)
-        if score.machine_speed is not None and summary.gpus_used > 1:
+        spread = around(score.interval, score.speed) if score.interval else "no interval"
+        yield KeyNumber("Speed per GPU" if summary.gpus_used else "Speed", number(score.speed), spread)
+        if report.price is not None and score.machine is not None:
+            yield KeyNumber("Machine score", number(score.machine), "with penalties")
+        elif score.machine_speed is not None and summary.gpus_used > 1:
             yield KeyNumber("Speed of the machine", number(score.machine_speed))
         yield KeyNumber(
             "Score per GPU, with penalties" if summary.gpus_used else "Score, with penalties", number(score.value)
@@ -49,7 +51,8 @@ def key_numbers(report: Report, document: Document) -> Iterator[KeyNumber]:
     yield _gpus(summary)
     for figure in document.score.figures if document.score else ():
         if figure.label.startswith(_ASKED):
-            yield KeyNumber(figure.label, figure.value.text)
+            fails = score.verdict == "FAIL" and figure.value.value is not None
+            yield KeyNumber(figure.label, figure.value.text, "FAIL" if fails else "", "bad" if fails else "")
 
 
 def _tasks(report: Report) -> KeyNumber:
@@ -58,7 +61,7 @@ def _tasks(report: Report) -> KeyNumber:
     left = f", {score.n - score.ended:,} to run" if score.n > score.ended else ""
     statuses = (task.status for job in report.summary.jobs for task in job.tasks)
     short = min(score.fail, sum(status == INSUFFICIENT for status in statuses))
-    too_short = f", {short:,} too short for a figure" if short else ""
+    too_short = f", {short:,} too short for a number" if short else ""
     failed = score.fail - short
     return KeyNumber("Tasks", f"{ok:,} ok", f"{failed:,} failed{too_short}{left}", "bad" if failed else "")
 

@@ -15,7 +15,7 @@ from benchsuite.report.show.svg import HEIGHT, WIDTH, scale, short
 from benchsuite.report.stats.scaling import Curve, Point, curves
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 14, 22
-_KEYS = (Key("c0", "measured"), Key("plain d1", "ideal: one GPU times their number"))
+_KEYS = (Key("c0", "measured"), Key("plain d1", "ideal (linear)"))
 # More labels on the axis overlap.
 _MOST_LABELS = 9
 

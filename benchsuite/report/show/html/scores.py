@@ -48,16 +48,17 @@ def score_table(report: Report) -> Table | None:
     lines += [_Line(one_line(of.name), of.overall.gpus[1], of.base_score, of) for of in report.comparisons]
     if not report.comparisons or not any(line.score.value or line.per_gpu for line in lines):
         return None
+    per = "per GPU" if any(line.gpus for line in lines) else "per task"
     columns: tuple[Column[_Line], ...] = (
         Column("system", lambda line: line.name),
         Column("GPUs", lambda line: line.gpus, right=True, rank=3),
-        Column("per GPU", lambda line: _ratio(line.per_gpu), right=True),
-        Column("95 % per GPU", lambda line: _interval(line.per_gpu), right=True, rank=4, optional=True),
+        Column(per, lambda line: _ratio(line.per_gpu), right=True),
+        Column(f"95 % {per}", lambda line: _interval(line.per_gpu), right=True, rank=4, optional=True),
         Column("machine", lambda line: _ratio(line.machine), right=True),
         Column("95 % machine", lambda line: _interval(line.machine), right=True, rank=4, optional=True),
         Column("verdict", _verdict, prose=True),
         Column("score", lambda line: _score(line.score), right=True, rank=1),
-        Column("speed per GPU", lambda line: line.score.speed, number, right=True, rank=2),
+        Column(f"speed {per}", lambda line: line.score.speed, number, right=True, rank=2),
         Column("machine speed", lambda line: line.score.machine_speed, number, right=True, rank=2),
         Column("failed tasks", _failed, right=True, rank=1),
     )
@@ -86,7 +87,7 @@ def _verdict(line: _Line) -> Cell:
     if machine is None or machine.words == own.words:
         return Cell(words, own.word, VERDICT_TONES.get(own.word or "", ""), own.reason or "")
     # The machine is what is bought, so its verdict gives the tone.
-    both = f"per GPU {words}, machine {machine.words or 'no verdict'}"
+    both = f"{'per GPU' if any(line.overall.gpus) else 'per task'} {words}, machine {machine.words or 'no verdict'}"
     return Cell(both, both, VERDICT_TONES.get(machine.word or "", ""))
 
 

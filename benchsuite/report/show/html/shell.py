@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from benchsuite.report.show.document import Part, Section, Sentence, Table
 
 # The parts of the style sheet and of the script, in order.
+_OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*(?: \d+)?)")
 _STYLES = ("base.css", "charts.css", "narrow.css")
 _SCRIPTS = ("page.js",)
 
@@ -57,6 +59,11 @@ def clean(value: Any) -> Any:
     return type(value)("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in value))
 
 
+def unbroken(text: str) -> Markup:
+    """Text in which no line ends inside an option or between an option and its number."""
+    return Markup(_OPTION.sub(r'<span class="option">\1</span>', str(escape(clean(text)))))  # noqa: S704 - is escaped
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -71,6 +78,7 @@ def _environment() -> jinja2.Environment:
     environment.tests["sentence"] = lambda part: isinstance(part, Sentence)
     environment.tests["number"] = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
     environment.filters["plain"] = _plain
+    environment.filters["unbroken"] = unbroken
     return environment
 
 

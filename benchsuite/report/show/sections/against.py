@@ -37,8 +37,11 @@ def against(comparison: Comparison, named: bool) -> Iterator[Figure | Fact]:
     which = f" / {_short(comparison.name)}" if named else ""
     if found.per_gpu:
         about = f"over {covered(comparison)}{interval_words(found.per_gpu.verdict, comparison.margin)}"
-        yield _figure(f"Per GPU{which}", found.per_gpu, about)
-        machines = f"{count(found.gpus[0], 'GPU')} against {found.gpus[1]}"
+        per = "GPU" if any(found.gpus) else "task"
+        yield _figure(f"Per {per}{which}", found.per_gpu, about)
+        machines = (
+            f"{count(found.gpus[0], 'GPU')} against {found.gpus[1]}" if any(found.gpus) else "no GPU on either side"
+        )
         if found.machine:
             verdict = found.machine.verdict
             failures = ", tasks that fail count like ok ones" if _some_fail(comparison) else ""

@@ -24,11 +24,11 @@ _VALUE = 160
 _COLUMNS: tuple[Column[JobRatio], ...] = (
     Column("job", lambda job: job.name),
     Column("perf", lambda job: job.perf, number, right=True, rank=4),
-    Column("base", lambda job: job.base_perf, number, right=True, rank=3),
+    Column("baseline", lambda job: job.base_perf, number, right=True, rank=3),
     Column("ratio", lambda job: _ratio(job), right=True),
     Column("95 %", lambda job: Cell(bounds(job.verdict.low, job.verdict.high), job.verdict.low), right=True, rank=1),
     Column("verdict", lambda job: _verdict(job), prose=True),
-    Column("failed / base", lambda job: _failed(job), right=True, rank=2, optional=True),
+    Column("failed / baseline", lambda job: _failed(job), right=True, rank=2, optional=True),
 )
 _LEGEND = (
     "ratio: of the speeds per task, geometric means over the repeats' ok tasks; above 1: faster than the baseline. "
@@ -61,7 +61,7 @@ def _ratio(job: JobRatio) -> Cell:
 def _verdict(job: JobRatio) -> Cell:
     text = _other_workload(job) if job.refused else (job.verdict.words or NONE) + setting_word(job)
     if job.verdict.df is not None and any(job.unsteady):
-        text += ", on unsteady windows"
+        text += ", on flagged windows"
     return Cell("excluded" if job.excluded else text, job.verdict.word, VERDICT_TONES.get(job.verdict.word or "", ""))
 
 
@@ -87,7 +87,7 @@ def _differences(comparison: Comparison, jobs: int) -> Iterator[Part]:
     if found:
         columns: tuple[Column[Difference], ...] = (
             Column("differs", lambda difference: difference.what, prose=True),
-            Column("base", lambda difference: one_line(difference.shown(_VALUE)[0], _VALUE), prose=True),
+            Column("baseline", lambda difference: one_line(difference.shown(_VALUE)[0], _VALUE), prose=True),
             Column("this run", lambda difference: one_line(difference.shown(_VALUE)[1], _VALUE), prose=True),
             Column("jobs", lambda difference: _jobs_of(difference, jobs), prose=True),
         )

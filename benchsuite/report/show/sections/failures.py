@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from benchsuite.report.read.summary import JobSummary, Summary
+from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.format import count, one_line
 from benchsuite.report.stats.failures import FailureTest, Never
 from benchsuite.report.stats.score import Score
 from benchsuite.report.stats.verdict import FAMILY_ERROR
 
 
-def failed(job: JobSummary) -> int:
-    """The tasks that ran and failed."""
-    return job.fail - job.not_run
-
-
 def never_label(score: Score) -> str:
     """What `never_words` stand under."""
-    return "Not ok so far" if score.in_progress else "Never ok"
+    return "Not ok so far" if score.unfinished else "Never ok"
 
 
 def never_words(nevers: Iterable[Never], summary: Summary) -> list[str]:

@@ -1,8 +1,9 @@
-"""GPUs side by side, each job in percent of the row's best, with the outliers; and throughput over their number."""
+"""GPUs side by side, each job in percent from the row's median, with the outliers; and throughput over their number."""
 
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -10,7 +11,7 @@ from typing import Literal
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Part, Section, Sentence, Table, Tone, sentence, table
-from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, share
+from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, share, signed
 from benchsuite.report.stats.gpu_cells import Cell as GpuCell
 from benchsuite.report.stats.gpu_cells import GpuKey
 from benchsuite.report.stats.gpu_failures import FailingGpu, JobFailures
@@ -33,9 +34,15 @@ _MOST_SENTENCES = 8
 _Job = tuple[str, Mapping[GpuKey, GpuCell]]
 
 
-def gpus_section(found: GpuComparison | None) -> Section | None:
-    """The matrices, then the test's findings; None unless the user asks for a comparison."""
-    return Section("GPUs side by side (% of the row's best)", tuple(_parts(found))) if found else None
+def gpus_section(found: GpuComparison | None, brief: bool = False) -> Section | None:
+    """The matrices, then the test's findings; None unless the user asks for a comparison.
+
+    Args:
+        brief: leave out the matrices if nothing can be tested.
+    """
+    if found and brief and found.cells and not (found.tests or found.outliers or found.failing):
+        return Section("GPUs side by side", tuple(findings(found)))
+    return Section("GPUs side by side (% from the row's median)", tuple(_parts(found))) if found else None
 
 
 def _parts(found: GpuComparison) -> Iterator[Part]:
@@ -83,11 +90,12 @@ def _first(texts: Iterable[str], tone: Tone) -> Iterator[Sentence]:
         yield sentence(text, tone)
 
 
-def percent_of_best(cells: Mapping[GpuKey, GpuCell], which: Figure, gpu: GpuKey) -> float | None:
-    """A GPU's share of the best of its row; None without a figure."""
-    best = max((value for cell in cells.values() if (value := getattr(cell, which)) is not None), default=None)
+def from_median(cells: Mapping[GpuKey, GpuCell], which: Figure, gpu: GpuKey) -> float | None:
+    """A GPU's relative difference from the median GPU of its row; None without a number."""
+    known = [value for cell in cells.values() if (value := getattr(cell, which)) is not None]
+    middle = statistics.median(known) if known else None
     own = getattr(cells[gpu], which) if gpu in cells else None
-    return own / best if best and own is not None else None
+    return own / middle - 1 if middle and own is not None else None
 
 
 def _matrix(found: GpuComparison, which: Figure, gpus: Sequence[GpuKey]) -> Table:
@@ -100,8 +108,8 @@ def _cell(job: _Job, which: Figure, gpu: GpuKey) -> Cell:
     cell = cells.get(gpu)
     if cell is None:
         return Cell(NONE)
-    part = percent_of_best(cells, which, gpu)
-    texts = [share(part)] if part is not None else []
+    part = from_median(cells, which, gpu)
+    texts = [signed(part)] if part is not None else []
     texts += [f"fail {cell.fail}/{cell.n}"] if cell.fail else []
     texts += [f"not run {cell.not_run}/{cell.n}"] if cell.not_run else []
     return Cell(" ".join(texts) or NONE, part, "bad" if cell.fail else "")
@@ -154,7 +162,7 @@ def _standing_out(one: Deviation) -> str:
     if one.p is None:
         return f"{effect} ({repeats}): not tested, {MIN_REPEATS} repeats are needed"
     decides = f"about {one.decides:,} repeats" if one.decides else f"over {MOST_REPEATS:,} repeats"
-    return f"{effect} ({_p(one.p)}, {repeats}): {decides} would decide"
+    return f"{effect} ({_p(one.p)}, {repeats}): {decides} would decide if the difference holds"
 
 
 def _untested(found: GpuComparison, gpu: GpuKey) -> Iterator[str]:

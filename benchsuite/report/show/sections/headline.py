@@ -8,8 +8,8 @@ from pathlib import PurePath
 
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Sentence, Span, Tone, sentence
-from benchsuite.report.show.format import bounds, count, few, number, one_line, percent, ratio
-from benchsuite.report.show.sections.failures import failed, never_place
+from benchsuite.report.show.format import around, bounds, count, few, number, one_line, percent, ratio
+from benchsuite.report.show.sections.failures import never_place
 from benchsuite.report.show.sections.named_difference import only_settings, setting_clause
 from benchsuite.report.show.sections.origin import hardware
 from benchsuite.report.show.sections.smoke import smoke_lead
@@ -29,8 +29,10 @@ def headline(summary: Summary, score: Score, comparisons: Sequence[Comparison]) 
     """One sentence: failures first, else the ratios to the baselines, else the score."""
     if not summary.jobs:
         return sentence("Nothing to score: no job has a result.", "bad", strong=True)
-    if check := smoke_lead(summary):
+    if (check := smoke_lead(summary)) and not only_settings(comparisons):
         return check[0]
+    if check:
+        return sentence(f"{hardware(summary)}: {setting_clause(comparisons[0])}.", strong=True)
     spans = list(_verdict(summary, score, comparisons))
     clauses = (
         _failures(summary, score, "".join(span.text for span in spans)),
@@ -54,14 +56,14 @@ def short_names(comparisons: Sequence[Comparison]) -> list[str]:
 def _verdict(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> Iterator[Span]:
     machine = hardware(summary)
     compared = _compared(comparisons)
-    if score.in_progress:
+    if score.unfinished:
         to_run, n = sum(job.to_run for job in summary.jobs), sum(job.n for job in summary.jobs)
         yield Span(f"{machine} is UNFINISHED", "warn", strong=True)
         yield Span(f": {to_run:,} of {count(n, 'task')} still to run")
         return
     if score.verdict == "FAIL" and (worst := _worst(summary, score)):
         yield Span(f"{worst} on {machine}", "bad", strong=True)
-    elif score.verdict == "FAIL" and any(map(failed, summary.jobs)):
+    elif score.verdict == "FAIL" and any(job.fail for job in summary.jobs):
         yield Span(f"{machine} FAILS", "bad", strong=True)
     elif score.reason:
         yield Span(f"{machine} has no score", "warn", strong=True)
@@ -86,9 +88,9 @@ def _verdict(summary: Summary, score: Score, comparisons: Sequence[Comparison]) 
 
 def _worst(summary: Summary, score: Score) -> str:
     """The jobs that succeed nowhere, or never on a GPU: "vae FAILS in 6 of 6 tasks"."""
-    lost = [job for job in summary.jobs if failed(job) and job.perf is None and not job.unlike_machines]
-    lost.sort(key=lambda job: -failed(job))
-    found = [f"{one_line(job.name)} FAILS in {failed(job)} of {count(job.n, 'task')}" for job in lost]
+    lost = [job for job in summary.jobs if job.fail and job.perf is None and not job.unlike_machines]
+    lost.sort(key=lambda job: -job.fail)
+    found = [f"{one_line(job.name)} FAILS in {job.fail} of {count(job.n, 'task')}" for job in lost]
     found += [
         f"{one_line(never.job)} FAILS {never_place(never, summary)} in {never.n} of {count(never.n, 'task')}"
         for never in score.never
@@ -102,9 +104,11 @@ def _scored(score: Score) -> str:
     """ "score 4,214 (speed ±1.2 %) over 18 jobs"."""
     if score.value is None:
         return "no score"
-    around = f"speed ±{percent(score.interval.half)}" if score.interval else "PROVISIONAL" if score.provisional else ""
+    spread = (
+        f"speed {around(score.interval, score.speed)}" if score.interval else "PROVISIONAL" if score.provisional else ""
+    )
     over = f"{score.scored} of {count(score.weighed, 'job')} only" if score.partial else count(score.scored, "job")
-    return f"score {number(score.value)}{f' ({around})' if around else ''} over {over}"
+    return f"score {number(score.value)}{f' ({spread})' if spread else ''} over {over}"
 
 
 def _compared(comparisons: Sequence[Comparison]) -> str:
@@ -121,7 +125,9 @@ def _compared(comparisons: Sequence[Comparison]) -> str:
     more = f" ({len(found) - _BASELINES} more below)" if len(found) > _BASELINES else ""
     shown = found[:_BASELINES]
     machines = " and ".join(f"{_value(of.overall.machine)} {name}{_word(of.overall.machine)}" for name, of in shown)
-    each = " and ".join(f"{_value(of.overall.per_gpu)}{_word(of.overall.per_gpu)}" for _, of in shown)
+    each = " and ".join(
+        f"{_value(of.overall.per_gpu)}{_word(of.overall.per_gpu) or ' (no verdict)'}" for _, of in shown
+    )
     return f"{machines} as a machine, {each} {_unit(shown[0][1].overall)}{more}{none}"
 
 
@@ -175,28 +181,26 @@ def _failures(summary: Summary, score: Score, said: str) -> str:
     Args:
         said: the sentence so far, in which the jobs that fail throughout stand with their tasks.
     """
-    jobs = sorted((job for job in summary.jobs if failed(job)), key=lambda job: -failed(job) / job.n)
-    never_run = sum(job.not_run for job in summary.jobs)
-    some = [f"{never_run:,} of {count(score.n, 'task')} never run"] if never_run else []
-    so_far = " so far" if score.in_progress else ""
+    jobs = sorted((job for job in summary.jobs if job.fail), key=lambda job: -job.fail / job.ended)
+    so_far = " so far" if score.unfinished else ""
     if not jobs:
-        return ", ".join([f"no failures{so_far}", *some])
-    total = sum(map(failed, jobs))
+        return f"no failures{so_far}"
+    total = sum(job.fail for job in jobs)
     named = [_share(job) for job in jobs if f"{one_line(job.name)} FAILS in" not in said]
     also = "also " if len(named) < len(jobs) else ""
     beside = f" ({also}{', '.join(few(named, _FAILED))})" if named else ""
-    return ", ".join([f"{total:,} of {count(score.ended, 'task')} failed{so_far}{beside}", *some])
+    return f"{total:,} of {count(score.ended, 'task')} failed{so_far}{beside}"
 
 
 def _share(job: JobSummary) -> str:
-    return f"{one_line(job.name)} {failed(job)} of {job.n}"
+    return f"{one_line(job.name)} {job.fail} of {job.ended}"
 
 
 def _base_fails(comparisons: Sequence[Comparison]) -> str:
     """The baselines that FAIL, are incomplete, or are still measured."""
     found = []
     for name, one in zip(short_names(comparisons), comparisons, strict=True):
-        fails = one.base_score.verdict == "FAIL" and any(map(failed, one.base.jobs))
+        fails = one.base_score.verdict == "FAIL" and any(job.fail for job in one.base.jobs)
         if fails or one.base_score.blocking:
             found.append(f"baseline {name} {'FAILS' if fails else 'is incomplete'}")
     return ", ".join(few(found, _BASELINES))
@@ -205,7 +209,7 @@ def _base_fails(comparisons: Sequence[Comparison]) -> str:
 def _varies(summary: Summary, score: Score) -> str:
     """The weighed job whose tasks differ most; empty for one job, without a score, or if none varies."""
     found = [(job.std, job.name) for job in summary.jobs if job.std is not None and score.weighing.jobs.get(job.name)]
-    if score.value is None or score.in_progress or len(found) < 2:
+    if score.value is None or score.unfinished or len(found) < 2:
         return ""
     std, name = max(found, key=lambda one: one[0] or 0.0)
     if (std or 0.0) < _VARIES:

@@ -9,7 +9,7 @@ from benchsuite.describe.tasks import axis_value
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell, Column, Section, table
-from benchsuite.report.show.format import NONE, number, percent, share
+from benchsuite.report.show.format import NONE, around, number, share
 from benchsuite.report.stats.samples import MIN_SESSIONS
 from benchsuite.report.stats.score import Score
 
@@ -17,8 +17,6 @@ _LEGEND = (
     "perf: items/s in the measured window, mean over tasks. std%: between tasks. perf_adj = perf x (1 - std%) x "
     "(1 - fail/n). 95 %: perf's interval over "
 )
-# Up to this half width an interval is about symmetric.
-_NARROW = 0.1
 
 
 def jobs_section(summary: Summary, score: Score) -> Section:
@@ -46,10 +44,10 @@ def _columns(summary: Summary, score: Score) -> Iterator[Column[JobSummary]]:
         yield Column(axis, partial(_axis, axis), right=True)
     yield Column("n", lambda job: job.n, right=True)
     yield Column("fail", lambda job: job.fail, right=True)
-    if summary.in_progress:
+    if any(job.to_run for job in summary.jobs) or summary.in_progress:
         yield Column("to run", lambda job: job.to_run, right=True, rank=1)
     if any(job.unsteady for job in summary.jobs):
-        yield Column("unsteady", unsteady, right=True, rank=1)
+        yield Column("flagged", unsteady, right=True, rank=1)
     yield Column("perf", lambda job: job.perf, number, right=True)
     yield Column("unit", unit, rank=3)
     yield Column("std%", lambda job: job.std, share, right=True, rank=4)
@@ -86,7 +84,7 @@ def unsteady(job: JobSummary) -> Cell:
 
 
 def _perf_adj(job: JobSummary) -> float | None:
-    """Unknown while no task of a run in progress has a figure."""
+    """Unknown while tasks are to run and none has a figure."""
     return None if job.to_run and job.perf is None else job.perf_adj
 
 
@@ -94,10 +92,7 @@ def interval(job: JobSummary) -> Cell:
     """The interval around perf. A wide one is not symmetric, so both ends are shown."""
     if job.interval is None or not job.perf:
         return Cell(NONE)
-    if job.interval.half <= _NARROW:
-        return Cell(f"±{percent(job.interval.half)}", job.interval.half)
-    low, high = (end / job.perf - 1 for end in (job.interval.low, job.interval.high))
-    return Cell(f"{100 * high:+,.0f} {100 * low:+.0f} %", high)
+    return Cell(around(job.interval, job.perf), job.interval.high / job.perf - 1)
 
 
 def _weight(weight: float | None) -> str:

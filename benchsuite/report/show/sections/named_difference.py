@@ -34,7 +34,15 @@ def setting_clause(comparison: Comparison) -> str:
     """The ratio of the setting that most jobs have: "bf16 is 2.70x (2.60 to 2.80, FASTER) fp32 over 6 jobs"."""
     shown = [of for of in comparison.settings if of.ratio]
     more = f", {count(len(shown) - 1, 'other difference')} below" if shown[1:] else ""
-    return f"{_ratio_words(shown[0])} over {_over(shown[0])}, on the same machine, {_unit(comparison)}{more}"
+    where = f"on the same machine, {_unit(comparison)}"
+    return f"{_ratio_words(shown[0])} over {_over(shown[0])}, {where}{more}{_left_out(comparison)}"
+
+
+def _left_out(comparison: Comparison) -> str:
+    """The number of jobs that no ratio of a setting covers; empty without such a job."""
+    covered = {name for of in comparison.settings if of.ratio for name in of.jobs}
+    others = {job.name for job in comparison.jobs} | {*comparison.only_here, *comparison.only_base}
+    return f", {count(len(others - covered), 'job')} left out" if others - covered else ""
 
 
 def setting_sentences(comparison: Comparison, first: str) -> Iterator[Sentence]:
@@ -56,7 +64,7 @@ def setting_sentences(comparison: Comparison, first: str) -> Iterator[Sentence]:
             spans.append(Span(f" No verdict: {verdict.reason}.", "warn"))
         if verdict.word == "AMBIGUOUS":
             repeats = f"{verdict.decides:,}" if verdict.decides else f"over {MOST_REPEATS:,}"
-            spans.append(Span(f" {repeats} repeats would decide.", "warn"))
+            spans.append(Span(f" {repeats} repeats would decide if the ratio holds.", "warn"))
         yield Sentence(tuple(spans))
     if len(comparison.settings) > _NAMED:
         yield sentence(f"... and {count(len(comparison.settings) - _NAMED, 'other difference')}.", "quiet")

@@ -38,7 +38,9 @@ def hardware(summary: Summary, brand: bool = False) -> str:
         return f"{used}x {_model(models[0], brand)}"
     if used and models:
         return f"{count(used, 'GPU')} ({', '.join(_model(model, brand) for model in few(models, _MODELS))})"
-    source = one_line(PurePath(summary.source).stem, 60)
+    # The file of one result is named by its job.
+    one_job = len(summary.jobs) == 1 and not (summary.planned or summary.provenance or summary.origin)
+    source = one_line(summary.jobs[0].name if one_job else PurePath(summary.source).stem, 60)
     if used:
         return f"{source} ({count(used, 'GPU')})"
     cpus = list(dict.fromkeys(machine.cpu for machine in summary.machines if machine.cpu))

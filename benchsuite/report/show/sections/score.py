@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Fact, Figure, ScoreBlock, Sentence, Tone, fact, sentence
-from benchsuite.report.show.format import count, few, number, one_line, percent
+from benchsuite.report.show.format import around, count, few, number, one_line, percent
 from benchsuite.report.show.sections.against import against
 from benchsuite.report.show.sections.basis import basis
 from benchsuite.report.show.sections.failures import never_label, never_words
 from benchsuite.report.show.sections.power import power_figure
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.power import ScorePerWatt
+from benchsuite.report.stats.samples import planned_repeats, too_few_ok
 from benchsuite.report.stats.score import FAILURE_LIMIT, Score
 
 _TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "UNFINISHED": "warn"}
@@ -70,7 +71,7 @@ def _only(score: Score) -> str:
 
 def _machine(summary: Summary, score: Score) -> str:
     if score.machine is None:
-        return "no numbers per repeat are kept"
+        return "needs numbers per repeat, which are not kept; a ratio of machines needs the number of GPUs only"
     gpus = summary.gpus_used
     together = f"all {gpus} GPUs together" if gpus > 1 else "of the one GPU" if gpus else "all tasks at once, no GPU"
     part = f", {_only(score)}" if score.partial else ""
@@ -85,7 +86,7 @@ def _speed(summary: Summary, score: Score) -> str:
         return f"{what}; no interval: {_no_interval(summary, score)}"
     low, high = number(score.interval.low), number(score.interval.high)
     over = count(score.interval.repeats, score.interval.of)
-    return f"{what}; 95 %: {low} to {high} (±{percent(score.interval.half)}) over {over}"
+    return f"{what}; 95 %: {low} to {high} ({around(score.interval, score.speed)}) over {over}"
 
 
 def _no_interval(summary: Summary, score: Score) -> str:
@@ -95,7 +96,7 @@ def _no_interval(summary: Summary, score: Score) -> str:
 
 
 def _failures(score: Score) -> str:
-    if score.in_progress:
+    if score.unfinished:
         return f"so far ({score.ended:,} of {score.n:,} ended): {score.fail:,} not ok"
     # Below the limit, a place where a job never succeeds is why the run does not pass.
     below = score.failure_rate is not None and score.failure_rate <= FAILURE_LIMIT
@@ -116,12 +117,22 @@ def _reservations(summary: Summary, score: Score) -> Iterator[Fact]:
     if score.never:
         yield fact(never_label(score), "; ".join(few(never_words(score.never, summary), _NAMED)), "bad")
     if score.value and score.provisional and any(job.repeats for job in summary.jobs):
-        remedy = f"an interval needs {MIN_REPEATS}: measure with jobs --repeat {MIN_REPEATS}"
-        found = count(score.repeats, "repeat") if score.repeats else "no repeat"
-        yield fact("Provisional", f"{found} with a number for every scored job; {remedy}", "warn")
+        yield fact("Provisional", _too_few(summary, score), "warn")
     if score.value and score.penalized:
         basis = "the variance penalty grows with the number of GPUs and repeats"
         yield fact("Penalty", f"{basis}: compare scores only between runs of equal numbers, else speeds", "quiet")
+
+
+def _too_few(summary: Summary, score: Score) -> str:
+    """Why the score has no interval; the remedy only if fewer repeats were planned than an interval needs."""
+    needed = f"an interval needs {MIN_REPEATS}"
+    short = too_few_ok(summary, [name for name, weight in score.weighing.jobs.items() if weight])
+    if short and planned_repeats(summary) >= MIN_REPEATS:
+        return f"{short}; {needed}"
+    # The file of one result has no profile to measure with.
+    remedy = f": measure with jobs --repeat {MIN_REPEATS}" if summary.planned else ""
+    found = count(score.repeats, "repeat") if score.repeats else "no repeat"
+    return f"{found} with a number for every scored job; {needed}{remedy}"
 
 
 def _unlike(summary: Summary) -> Iterator[Fact]:
@@ -144,4 +155,5 @@ def _priced(score: Score, price: float | None) -> Iterator[Figure]:
     value = None if score.partial or score.never else score.machine
     cost = price / value if value else None
     beside = f"{number(price)} / {number(value)} (less is better)" if value else f"none: {_no_machine(score)}"
-    yield Figure("Price / machine score", Cell(number(cost), cost), (sentence(beside),))
+    fails = [sentence("FAIL", "bad", strong=True)] if score.verdict == "FAIL" and cost else []
+    yield Figure("Price / machine score", Cell(number(cost), cost), (*fails, sentence(beside)))

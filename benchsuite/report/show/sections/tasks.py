@@ -90,8 +90,16 @@ def unsteady_section(summary: Summary) -> Section | None:
     columns = (session, *_UNSTEADY_COLUMNS) if summary.sessions else _UNSTEADY_COLUMNS
     flagged = (table(columns, tasks),) if tasks else ()
     notes = (sentence(_spread_note(spreads)),) if spreads else ()
-    title = "Unsteady (the rate is not known to 2 %, or does not hold within the window)" if tasks else "Note on slices"
+    title = f"Flagged ({flagged_words(summary)})" if tasks else "Note on slices"
     return Section(title, (*flagged, *notes)) if tasks or spreads else None
+
+
+def flagged_words(summary: Summary) -> str:
+    """What flags a task. Another version may have flagged it by another rule; no error of its rate is then recorded."""
+    flagged = [task for job in summary.jobs for task in job.tasks if task.status == "ok" and task.steady is False]
+    if any(task.error is None for task in flagged):
+        return "not steady by the rule of the version that measured"
+    return "not steady, so the rate is not known to 2 % or does not hold"
 
 
 def _spread_note(spreads: dict[str, list[float]]) -> str:
@@ -104,7 +112,7 @@ def _spread_note(spreads: dict[str, list[float]]) -> str:
 def reruns_section(summary: Summary) -> Section | None:
     """A row for each rerun; None without reruns."""
     parts = (table(_RERUN_COLUMNS, summary.reruns),)
-    return Section("Reruns (in no figure above)", parts) if summary.reruns else None
+    return Section("Reruns (in no number above)", parts) if summary.reruns else None
 
 
 def bad_files_section(summary: Summary) -> Section | None:
@@ -114,8 +122,8 @@ def bad_files_section(summary: Summary) -> Section | None:
 
 
 def _alike(summary: Summary) -> Iterator[_Alike]:
-    """Status, reason and tasks of all that are not ok. The tasks still to run of a run in progress are no failures."""
-    passed_over = {"ok", *OPEN} if summary.in_progress else {"ok"}
+    """Status, reason and tasks of all that are not ok. Tasks still to run are no failures."""
+    passed_over = {"ok", *OPEN}
     for job in summary.jobs:
         alike: dict[tuple[int, str, str], list[TaskSummary]] = defaultdict(list)
         for task in job.tasks:

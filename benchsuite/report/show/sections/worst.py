@@ -10,7 +10,6 @@ from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell, Column, Table, Tone, table
 from benchsuite.report.show.format import NONE, count, number, ratio, share
 from benchsuite.report.show.sections.against import VERDICT_TONES
-from benchsuite.report.show.sections.failures import failed
 from benchsuite.report.show.sections.headline import short_names
 from benchsuite.report.show.sections.jobs import interval, unit, unsteady
 from benchsuite.report.show.sections.named_difference import setting_word
@@ -81,9 +80,9 @@ def _slower(of: JobRatio, margin: float) -> bool:
 
 def _columns(summary: Summary, comparisons: Sequence[Comparison]) -> Iterator[Column[_Judged]]:
     yield Column("job", lambda one: one.job.name)
-    if any(map(failed, summary.jobs)) or any(job.not_run for job in summary.jobs):
+    if any(job.fail for job in summary.jobs):
         yield Column("failed", lambda one: _failed(one.job), right=True)
-    if summary.in_progress:
+    if any(job.to_run for job in summary.jobs) or summary.in_progress:
         yield Column("to run", lambda one: one.job.to_run, right=True, rank=1)
     if any(job.unsteady for job in summary.jobs):
         yield Column("flagged", lambda one: unsteady(one.job), right=True, rank=2)
@@ -98,8 +97,8 @@ def _columns(summary: Summary, comparisons: Sequence[Comparison]) -> Iterator[Co
 
 
 def _failed(job: JobSummary) -> Cell:
-    """The failed tasks; a task that was never run counts with them."""
-    return Cell(f"{job.fail} of {job.n}" if job.fail else "0", job.fail)
+    """The failed tasks among those that have ended."""
+    return Cell(f"{job.fail} of {job.ended}" if job.fail else "0", job.fail)
 
 
 def _ratio(place: int, one: _Judged) -> Cell:
