@@ -12,11 +12,10 @@ from importlib import metadata
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from benchsuite import __version__
 from benchsuite.describe.tasks import Gpu
-from benchsuite.host import cuda_order, nvml
+from benchsuite.host import cpus, cuda_order, kernel_files, nvml
 from benchsuite.measurement import read_boot_id
 from benchsuite.records import Code, Machine
 
@@ -33,9 +32,9 @@ def describe(environ: Mapping[str, str]) -> Machine:
         system=_system(),
         kernel=platform.release(),
         cpu=_cpu_model(),
-        cpus=psutil.cpu_count() or 1,
+        cpus=os.cpu_count() or 1,
         cpus_usable=len(os.sched_getaffinity(0)),
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=cpus.host_memory_bytes(),
         driver=nvml.driver(),
         gpus=tuple(present),
         visible=tuple(g.uuid for g in usable),
@@ -123,15 +122,12 @@ def _version(package: str) -> str | None:
 def _system() -> str:
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
-    except OSError:
+    except (OSError, ValueError):  # ValueError: the file is not UTF-8
         return platform.system()
 
 
 def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    for line in kernel_files.lines(Path("/proc/cpuinfo")):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
     return platform.machine()

@@ -159,7 +159,7 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
 
 def _report(observer: Observer, means: RunMeans, how: Invocation, tasks: Sequence[Task]) -> None:
     """Show the leftovers of dead runs, the data sets that are missing, and the fences and counters that are missing."""
-    lines = [*means.fencing.swept, *not_ready(tasks)]
+    lines = [*means.fencing.swept, *means.fencing.unknown, *not_ready(tasks)]
     found = means.fencing.describe()
     if how.isolation in ("auto", "cgroup") and (not found.cpu.startswith("cpuset") or found.memory == "none"):
         lines.append(f"isolation: CPU {found.cpu}, memory {found.memory}: {means.fencing.reason}")
