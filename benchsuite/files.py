@@ -6,6 +6,7 @@ import json
 import math
 import re
 import stat
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -67,15 +68,18 @@ def look(path: Path) -> Literal["file", "folder"] | None:
 
 
 def read_text(path: Path) -> str:
-    """A file's text.
+    """A file's text, without the byte order mark that editors on Windows write.
 
     Raises:
         ProfileError: the file is missing, a folder, unreadable, not UTF-8, or empty.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+        text = content.removeprefix(BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        raise ProfileError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        raise ProfileError(
+            f"{path}: not UTF-8 text (byte {error.start + len(content) - len(error.object)}); save it as UTF-8"
+        ) from None
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {reason(error)}") from None
     if not text.strip():

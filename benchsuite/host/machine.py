@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -16,7 +15,7 @@ import msgspec
 from benchsuite import __version__
 from benchsuite.describe.tasks import Gpu
 from benchsuite.host import cpus, cuda_order, kernel_files, nvml
-from benchsuite.measurement import read_boot_id
+from benchsuite.measurement import read_boot_id, read_host
 from benchsuite.records import Code, Machine
 
 _PACKAGES = ("torch", "torchvision", "triton", "numpy", "msgspec", "nvidia-ml-py", "gymnasium", "psutil", "pyyaml")
@@ -27,7 +26,7 @@ def describe(environ: Mapping[str, str]) -> Machine:
     present, note = nvml.gpus()
     usable, why_not = visible(present, environ)
     return Machine(
-        host=socket.gethostname(),
+        host=read_host(),
         boot_id=read_boot_id(),
         system=_system(),
         kernel=platform.release(),
