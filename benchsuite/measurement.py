@@ -28,7 +28,7 @@ class Clock(Record, frozen=True, kw_only=True):
 def read_boot_id() -> str:
     """The id of the boot from which CLOCK_MONOTONIC counts; `unknown` if the kernel does not report it."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or "unknown"
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip() or "unknown"
     except (OSError, ValueError):
         return "unknown"
 
