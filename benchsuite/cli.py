@@ -9,6 +9,7 @@ import pkgutil
 import signal
 import sys
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -126,6 +127,9 @@ def main(arguments: list[str] | None = None) -> None:
         _say(f"{error.filename or 'output'}: {reason(error)}")
         _hush()
         sys.exit(2)
+    except UnicodeEncodeError as error:
+        _say(f"{error.object[:200]!a} is not UTF-8, so that no record can hold it; rename it")
+        sys.exit(2)
     finally:
         # If the terminal is gone, the interpreter would try to flush again at its end and exit with 120.
         try:
@@ -148,11 +152,16 @@ def _message(error: click.UsageError) -> str:
 
 
 def _open_closed() -> None:
-    """Replace stdout and stderr by the null device if the caller has closed them."""
+    """Replace stdout and stderr by the null device if the caller has closed them.
+
+    A character that stdout cannot write, such as the bad bytes of a file's name, becomes "?".
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the rest of the process
             setattr(sys, name, stream)
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _hush(stream: TextIO | None = None) -> None:

@@ -60,6 +60,11 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
+def encodable(text: str) -> str:
+    """Text that UTF-8 can hold. Linux allows other bytes in paths and host names; each becomes "?"."""
+    return text.encode(errors="replace").decode()
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: "; did you mean 'x'?", or all known names if no one is similar."""
     names = sorted(known)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
 import stat
+from codecs import BOM_UTF8
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -66,16 +70,55 @@ def look(path: Path) -> Literal["file", "folder"] | None:
     return "folder" if stat.S_ISDIR(mode) else "file"
 
 
+def of_data_set(folder: Path, *, follow_links: bool = True) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The files of a data set: its readers, its list of hashes and `prepare --verify` all take these and no others.
+
+    Hidden files and folders are left out. A folder without files counts for nothing. A link is as its target.
+
+    Args:
+        folder: the data set's folder, or one below it.
+        follow_links: enter folders through links.
+
+    Yields:
+        The path of each file below `folder`, with "/", and its entry; in no order.
+
+    Raises:
+        OSError: a folder cannot be read, or a link leads back to a folder around it.
+    """
+    rows = [("", os.fspath(folder), frozenset([_identity(folder)]))]
+    while rows:
+        below, path, around = rows.pop()
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if not entry.is_dir():
+                    yield below + entry.name, entry
+                elif follow_links or not entry.is_symlink():
+                    own = _identity(entry)
+                    if own in around:
+                        raise OSError(errno.ELOOP, "the link leads back to a folder around it", entry.path)
+                    rows.append((f"{below}{entry.name}/", entry.path, around | {own}))
+
+
+def _identity(folder: Path | os.DirEntry[str]) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
 def read_text(path: Path) -> str:
-    """A file's text.
+    """A file's text, without the byte order mark that editors on Windows write.
 
     Raises:
         ProfileError: the file is missing, a folder, unreadable, not UTF-8, or empty.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+        text = content.removeprefix(BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        raise ProfileError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        raise ProfileError(
+            f"{path}: not UTF-8 text (byte {error.start + len(content) - len(error.object)}); save it as UTF-8"
+        ) from None
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {reason(error)}") from None
     if not text.strip():

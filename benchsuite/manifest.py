@@ -64,7 +64,7 @@ def seal(folder: Path) -> None:
         OSError: a file cannot be read, or the manifest cannot be written.
     """
     lines = "".join(f"{sha256(folder / name)}  {name}\n" for name in sorted(_files(folder)))
-    replace(folder / NAME, lines.encode())
+    replace(folder / NAME, lines.encode(errors="surrogateescape"))  # a name may hold any bytes
 
 
 def unseal(folder: Path) -> Changes:
@@ -96,7 +96,7 @@ def read(folder: Path) -> Seal | None:
         return None
     except OSError as error:
         raise ResultError(f"{folder / NAME}: cannot be read: {reason(error)}") from None
-    lines = content.decode(errors="replace").splitlines()
+    lines = content.decode(errors="surrogateescape").removesuffix("\n").split("\n") if content else []
     found = [match for line in lines if (match := _LINE.fullmatch(line)) and _is_inside(match[2])]
     return Seal(
         files={match[2]: match[1] for match in found},

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from benchsuite.errors import encodable
 from benchsuite.schema import Record
 
 Phase = Literal["measure", "hold"]
@@ -27,15 +28,20 @@ class Clock(Record, frozen=True, kw_only=True):
 def read_boot_id() -> str:
     """The id of the boot from which CLOCK_MONOTONIC counts; `unknown` if the kernel does not report it."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip() or "unknown"
+    except (OSError, ValueError):
         return "unknown"
+
+
+def read_host() -> str:
+    """The name of this host. Bytes that are not UTF-8, which Linux allows, are replaced."""
+    return encodable(socket.gethostname())
 
 
 def read_clock() -> Clock:
     """This host's clock, anchored at this instant."""
     wall = datetime.now(timezone.utc).isoformat()
-    return Clock(host=socket.gethostname(), boot_id=read_boot_id(), wall=wall, monotonic_s=time.monotonic())
+    return Clock(host=read_host(), boot_id=read_boot_id(), wall=wall, monotonic_s=time.monotonic())
 
 
 class Slice(Record, frozen=True, kw_only=True, array_like=True, gc=False):

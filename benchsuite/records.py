@@ -31,7 +31,7 @@ class Machine(Record, frozen=True, kw_only=True):
     cpu: Annotated[str, Meta(description="model of the processors")]
     cpus: Annotated[int, Meta(description="logical processors")]
     cpus_usable: Annotated[int, Meta(description="logical processors that this run may use")]
-    memory_bytes: int
+    memory_bytes: Annotated[int | None, Meta(description="memory of the host; null: the kernel does not report it")]
     driver: Annotated[str | None, Meta(description="NVIDIA driver")] = None
     gpus: Annotated[tuple[Gpu, ...], Meta(description="all GPUs that NVML lists")] = ()
     visible: Annotated[tuple[str, ...], Meta(description="UUIDs of the GPUs that this run may use, in order")] = ()

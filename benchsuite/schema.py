@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from codecs import BOM_UTF8
 from typing import Any, TypeVar
 
 import msgspec
@@ -45,11 +46,12 @@ def finite(value: float | None, digits: int = 7) -> float | None:
 
 
 def decode(text: bytes) -> Any:
-    """The content of a JSON text.
+    """The content of a JSON text. It may begin with a byte order mark, which editors on Windows write.
 
     Raises:
         ValueError: the text is empty, not JSON, or nested too deeply.
     """
+    text = text.removeprefix(BOM_UTF8)
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -73,6 +75,7 @@ def current(text: bytes, kind: type[R]) -> R | None:
 
     None for any other text and for a damaged one; `decode` and `convert` then name the reason.
     """
+    text = text.removeprefix(BOM_UTF8)
     head = _HEAD.match(text)
     if head is None or int(head[1]) != SCHEMA or head[2].decode() != kind.__name__.lower():
         return None
@@ -85,7 +88,7 @@ def current(text: bytes, kind: type[R]) -> R | None:
 
 def kind_of(head: bytes) -> str | None:
     """The kind that the first bytes of a file of `to_json` name; None for any other text."""
-    found = _HEAD.match(head)
+    found = _HEAD.match(head.removeprefix(BOM_UTF8))
     return found[2].decode() if found else None
 
 

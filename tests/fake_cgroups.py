@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from benchsuite.host import kernel_files
-from benchsuite.host.cgroups import UNIFIED, Cgroup, enable, own
+from benchsuite.host.cgroups import UNIFIED, Cgroup, enable
+from benchsuite.host.own_groups import own
 from benchsuite.isolation import made_groups
 
 GIB = 1 << 30
@@ -91,7 +92,7 @@ class KernelV2:
         for name in ("cgroup.subtree_control", "cgroup.procs", "cgroup.type", "cgroup.kill"):
             (folder / name).write_text("")
         for name in (file for controller in controllers.split() for file in self.FILES[controller]):
-            (folder / name).write_text("")
+            (folder / name).write_text("max" if name == "memory.max" else "")
 
     def write(self, file: Path, text: str) -> None:
         self._may(file)

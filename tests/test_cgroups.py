@@ -14,9 +14,10 @@ from fake_cgroups import V2_LINE, own_ground, tree, v1_line
 from support import wait_for
 
 from benchsuite.host import cgroups
-from benchsuite.host.cgroups import UNIFIED, Cgroup, CgroupPlace, enable, own
+from benchsuite.host.cgroups import UNIFIED, Cgroup, CgroupPlace, enable
 from benchsuite.host.counters import Counters, count, throttled_s, throttled_since_s
 from benchsuite.host.kernel_files import started_ticks
+from benchsuite.host.own_groups import look, own
 from benchsuite.isolation import enter, made_groups
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -64,6 +65,54 @@ def test_a_group_that_cannot_be_seen_is_not_taken_for_ours(tmp_path: Path) -> No
     assert made.versions == {}
     assert "cannot be seen" in made.why_not["memory"]
     assert list((root / "sys/fs/cgroup/memory").iterdir()) == []
+
+
+MISSING = "names the group /gone, which is not visible here"
+MOUNTED = f"30 24 0:26 / /elsewhere rw - ext4 disk rw\n{V2_LINE}"
+
+
+@pytest.mark.parametrize(
+    ("mountinfo", "cgroup", "said"),
+    [
+        (MOUNTED, "0::/gone", MISSING),
+        ("", "0::/gone", MISSING),
+        (v1_line("memory"), "4:memory:/gone", f"{MISSING}: limits that it sets (memory)"),
+        (MOUNTED, "nonsense", "'nonsense' is malformed"),
+        (MOUNTED, "0::", "'0::' is malformed"),
+        (MOUNTED, "0::/\n7", "'7' is malformed"),
+        (MOUNTED, "0::/" + "long" * 2000, "is not visible here"),
+        (MOUNTED, "0::/a\0b", "is not visible here"),
+        ("30 24\n" + MOUNTED, "0::/", "'30 24' is malformed"),
+        ("30 24 0:26 / no-point rw - cgroup2 x rw\n" + MOUNTED, "0::/", "no-point"),
+        (V2_LINE.partition(" - ")[0], "0::/", "is malformed"),
+    ],
+)
+def test_a_group_that_is_hidden_or_a_malformed_line_is_reported_and_ends_nothing(
+    tmp_path: Path, mountinfo: str, cgroup: str, said: str
+) -> None:
+    root = tree(tmp_path, mountinfo, cgroup, {"sys/fs/cgroup/cpu.stat": "throttled_usec 5000000"})
+    found = look(root)
+    assert any(said in line for line in found.unknown), found.unknown
+    assert all(line.isprintable() for line in found.unknown)
+    if "visible" in said:
+        assert throttled_s(found.places) == {}, "the counter of another group is not ours"
+
+
+@pytest.mark.parametrize(
+    ("mountinfo", "cgroup"),
+    [(MOUNTED, "0::/"), ("", ""), (v1_line("cpu,cpuacct"), "3:cpu,cpuacct:/\n9:name=systemd:/gone\n8:net_cls:/gone")],
+)
+def test_nothing_is_unknown_if_each_limiting_group_is_visible(tmp_path: Path, mountinfo: str, cgroup: str) -> None:
+    root = tree(tmp_path, mountinfo, cgroup, {})
+    folders(root, "", "cpu,cpuacct")
+    assert look(root).unknown == ()
+
+
+def test_a_mount_point_may_hold_any_character(tmp_path: Path) -> None:
+    odd = "/sys/a\u2028b\x0c"
+    root = tree(tmp_path, V2_LINE.replace("/sys/fs/cgroup", odd), "0::/x", {})
+    (root / odd.lstrip("/") / "x").mkdir(parents=True)
+    assert own(root)[UNIFIED].folder == root / odd.lstrip("/") / "x"
 
 
 def test_no_control_groups_at_all(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from fake_cgroups import GIB, V2_LINE, tree, v1_line, v2_tree
 
-from benchsuite.host.cpus import Core, memory, near_gpu, shares, topology, usable_count, usable_cpus
+from benchsuite.host.cpus import Core, Memory, memory, near_gpu, shares, topology, usable_count, usable_cpus
 from benchsuite.host.kernel_files import parse_cpus, render_cpus
 
 HOST = range(64)
@@ -132,6 +132,30 @@ def test_a_limit_that_cannot_be_read_is_said(tmp_path: Path, unreadable: str) ->
     assert "memory.max" in found.note
 
 
+@pytest.mark.parametrize("meminfo", [None, "", "MemTotal:\n", "MemTotal: many kB\nMemAvailable: \u00b2 kB\n"])
+def test_memory_is_known_from_elsewhere_or_null_if_meminfo_is_hidden_or_malformed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meminfo: str | None
+) -> None:
+    root = tree(tmp_path, "", "", {} if meminfo is None else {"proc/meminfo": meminfo})
+    if meminfo is None:
+        (root / "proc/meminfo").unlink()
+    here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert memory(root) == Memory(here, None, "host")
+    monkeypatch.setattr(os, "sysconf", lambda name: -1)
+    found = memory(root)
+    assert (found.total_bytes, found.available_bytes) == (None, None)
+    assert "does not report the size of the memory" in (found.note or "")
+
+
+def test_a_groups_limit_is_the_memory_if_that_of_the_host_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sysconf", lambda name: -1)
+    root = v2_tree(tmp_path, memory__max=str(4 * GIB), memory__current=str(GIB))
+    (root / "proc/meminfo").unlink()
+    assert (memory(root).total_bytes, memory(root).source) == (4 * GIB, "cgroup")
+
+
 # --- how it is built --------------------------------------------------------------------------------------------------
 
 
@@ -179,6 +203,8 @@ def test_near_cpus_of_a_gpu_by_its_address(tmp_path: Path) -> None:
 def test_lists_of_cpus() -> None:
     assert parse_cpus("0-2,8,10-11") == (0, 1, 2, 8, 10, 11)
     assert parse_cpus("") == ()
+    for malformed in ("x", "0-", "-3", "1-2-3", "0,?", "0-99999999999", "\u0663", "9" * 5000):
+        assert parse_cpus(malformed) == ()
     assert render_cpus((8, 0, 1, 2, 11, 10)) == "0-2,8,10-11"
 
 

@@ -113,6 +113,22 @@ def test_a_governor_a_quota_and_little_memory_are_noted(tmp_path: Path, monkeypa
     assert "withheld 20.0 % of the processor time" in found["stolen CPU"].text
 
 
+def test_what_the_kernel_hides_is_listed_as_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_load() -> tuple[float, float, float]:
+        raise OSError("Load averages are unobtainable")
+
+    monkeypatch.setattr("os.getloadavg", no_load)
+    found = {f.about: f.text for f in (*host.cpu_findings(tmp_path), *host.memory_findings(1, tmp_path))}
+    assert "the kernel does not report it" in found["load"]
+    assert "the kernel does not report CPU times" in found["stolen CPU"]
+    assert "unknown of " in found["memory"]
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/gone\n")
+    assert (
+        "the group /gone, which is not visible" in {f.about: f.text for f in host.fence_findings(1, tmp_path)}["limits"]
+    )
+
+
 @pytest.mark.parametrize(("shm_bytes", "state"), [(64 << 20, "bad"), (32 * GIB, "ok")])
 def test_shared_memory_too_small_for_loaders_is_bad(
     shm_bytes: int, state: str, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,7 @@ from benchsuite.data.units import Site
 from benchsuite.describe.tasks import DataFolder
 from benchsuite.errors import ModelError
 from benchsuite.models import Share, Workload, convnet, dcgan, loader, neural_style, ssd, subpixel
-from benchsuite.models.readers import images
+from benchsuite.models.readers import images, rows
 from benchsuite.worker.ways import make_step
 
 pytestmark = pytest.mark.torch
@@ -222,6 +222,26 @@ def test_ranks_have_nothing_in_common_and_together_everything() -> None:
     assert not torch.equal(torch.cat(passes[0])[:, 0], torch.cat(passes[1])[:, 0]), "each pass is a new order"
     drawn = torch.cat(each)[:, 1]
     assert len(set(drawn.tolist())) == len(drawn), "each place has random numbers of its own"
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size", "ranks", "sizes"),
+    [
+        (400, 19, 1, [19] * 21),
+        (401, 19, 1, [19] * 21 + [2]),
+        (41, 10, 2, [10, 10]),
+        (42, 10, 2, [10, 10]),
+        (3, 1, 1, [1, 1, 1]),
+    ],
+)
+def test_no_pass_ends_in_a_batch_of_one(count: int, batch_size: int, ranks: int, sizes: list[int]) -> None:
+    order = rows(count, batch_size, Share(0, ranks), "image")
+    passes = [list(islice(order, len(sizes))) for _ in range(2)]
+    for one in passes:
+        assert [len(row) for row in one] == sizes
+        flat = [item for row in one for item in row]
+        assert len(set(flat)) == len(flat)
+    assert passes[0] != passes[1]
 
 
 # --- fake_imagenet ----------------------------------------------------------------------------------------------------

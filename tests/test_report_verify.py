@@ -262,6 +262,29 @@ def test_a_change_on_the_command_line_excuses_only_itself(finished: Path, tmp_pa
     assert "items" not in words
 
 
+def test_a_single_task_is_planned_again_from_its_command_line(tmp_path: Path) -> None:
+    changes = ["--items", "3", "--placement", "cpu", "--min-time-s", "0.5", "--warm-up-s", "0"]
+    done = benchsuite("run", "faults:build", "-o", "out", "--", *changes, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "out"
+    assert records(run)["plan"].text.endswith("a single task, which the command line gives again")
+    assert bad(run) == {}
+
+    def shorter(job: Json) -> None:
+        job.update(max_count=5)
+        job["training"].update(precision="bf16")
+
+    edit(run / "plan.json", lambda plan: [shorter(t["job"]) for wave in plan["waves"] for t in wave["tasks"]])
+    edit(next(run.glob("run.*.json")), lambda result: shorter(result["task"]["job"]))
+    manifest.seal(run)
+    words = bad(run)["plan"]
+    assert "max_count none -> 5 in plan.json" in words
+    assert "precision fp32 -> bf16 in plan.json" in words
+    assert "items" not in words
+    edit(run / "run.json", lambda record: record.update(command=["benchsuite", "run", "vae"]))
+    assert "it names another model than plan.json" in bad(run)["plan"]
+
+
 def test_each_changed_missing_and_additional_file_is_named(run: Path) -> None:
     series = sorted((run / "telemetry").iterdir())[0]
     series.unlink()

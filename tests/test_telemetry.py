@@ -358,6 +358,14 @@ def test_stolen_time_is_read_by_processor(tmp_path: Path) -> None:
     assert stolen_share(0.0, 0.0) is None
 
 
+@pytest.mark.parametrize("text", [None, "", "cpu0\n", "cpu0 1 x 3\n\ncpu 5\ncpux 1 2\n"])
+def test_processor_times_that_are_hidden_or_malformed_are_left_out(tmp_path: Path, text: str | None) -> None:
+    (tmp_path / "proc").mkdir()
+    if text is not None:
+        (tmp_path / "proc/stat").write_text(text)
+    assert steal.processor_times(tmp_path) == {}
+
+
 def test_the_kernel_counts_the_time_that_processors_run() -> None:
     cpus = os.sched_getaffinity(0)
     before = steal.together(steal.processor_times(), cpus)

@@ -23,7 +23,7 @@ from benchsuite import records
 from benchsuite.describe.tasks import Job, Task
 from benchsuite.describe.training import Training
 from benchsuite.errors import UsageError
-from benchsuite.host import cgroups
+from benchsuite.host import cgroups, own_groups
 from benchsuite.host.cgroups import Cgroup, CgroupPlace
 from benchsuite.host.kernel_files import started_ticks
 from benchsuite.isolation import enter, made_groups, prepared_groups
@@ -148,8 +148,10 @@ def test_controllers_are_decided_one_by_one(tmp_path: Path, kernel: KernelV2) ->
     assert "--cpus" in tenant.prefix
     with pytest.raises(UsageError, match="cpuset"):
         choose(tmp_path, "/user/scope", require=True)
-    only_groups = choose(tmp_path, "/user/scope", "cgroup").describe()
-    assert (only_groups.cpu, only_groups.memory, only_groups.cpus) == ("none", "v2", ())
+    with pytest.raises(UsageError, match="--isolation cgroup: no cpuset group confines tasks"):
+        choose(tmp_path, "/user/scope", "cgroup")
+    fencing.close()
+    assert run_groups(kernel) == []
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
@@ -166,6 +168,27 @@ def test_no_hierarchy_at_all(tmp_path: Path) -> None:
     assert fencing.describe().cpu == "affinity"
     with pytest.raises(UsageError, match=r"--isolation cgroup: .*it is not mounted"):
         Fencing.choose("cgroup", require=False, largest=1, root=tmp_path)
+
+
+def test_memory_of_unknown_size_is_not_dealt_out(
+    tmp_path: Path, kernel: KernelV2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = v2_tree(tmp_path)
+    (root / "proc/meminfo").unlink()
+    monkeypatch.setattr("benchsuite.host.cpus.host_memory_bytes", lambda root: None)
+    fencing = Fencing.choose("auto", require=False, largest=2, root=root)
+    said = fencing.fence(wave(2))[0].described()
+    assert (said.cpu, said.memory, said.memory_bytes) == ("cpuset-v2", "none", None)
+    assert "the size of the memory is not known" in said.reason
+    with pytest.raises(UsageError, match="no memory group confines tasks"):
+        Fencing.choose("cgroup", require=False, largest=2, root=root)
+
+
+def test_a_limit_that_may_exist_unseen_is_in_the_result(tmp_path: Path) -> None:
+    root = v2_tree(tmp_path)
+    (root / "proc/self/cgroup").write_text("0::/gone\n")
+    fencing = Fencing.choose("affinity", require=False, largest=1, root=root)
+    assert "names the group /gone, which is not visible here" in fencing.fence(wave(1))[0].described().reason
 
 
 def test_a_process_that_cannot_enter_is_found_out(
@@ -343,7 +366,7 @@ def test_prepared_groups_hold_no_whole_machine(tmp_path: Path, kernel: KernelV2)
 def ground_fixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cgroup]:
     """A real group of the test's own, which it takes for the one that it is in."""
     with own_ground() as ground:
-        monkeypatch.setattr(cgroups, "own", lambda root=None: dict(ground.places))
+        monkeypatch.setattr(own_groups, "look", lambda root=None: own_groups.OwnGroups(dict(ground.places)))
         yield ground
 
 
@@ -537,7 +560,7 @@ def alone_fixture() -> Iterator[None]:
 
 @pytest.fixture(name="prepare")
 def prepare_fixture(alone: None) -> Iterator[Any]:
-    if prepared_groups.find(cgroups.own()):
+    if prepared_groups.find(own_groups.own()):
         pytest.skip("this machine has prepared groups, which tests leave alone")
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two groups need two CPUs")
@@ -547,11 +570,11 @@ def prepare_fixture(alone: None) -> Iterator[Any]:
     assert done.returncode == 0, done.stderr
     yield done
     assert setup("--remove").returncode == 0
-    assert prepared_groups.find(cgroups.own()) == []
+    assert prepared_groups.find(own_groups.own()) == []
 
 
 def state() -> list[tuple[object, ...]]:
-    groups = prepared_groups.find(cgroups.own())
+    groups = prepared_groups.find(own_groups.own())
     cpus = [cgroups.cpus_of(group.places["cpuset"].folder) for group in groups if "cpuset" in group.places]
     memory = [cgroups.limit_of(group.places["memory"]) for group in groups if "memory" in group.places]
     return [tuple(cpus), tuple(memory), tuple(group.folders()[0].stat().st_uid for group in groups)]
@@ -560,7 +583,7 @@ def state() -> list[tuple[object, ...]]:
 def test_the_script_makes_equal_groups_again_and_again_and_removes_them(prepare: Any) -> None:
     first = state()
     assert len(first[0]) == len(first[1]) == 2
-    cpus = [set(cgroups.cpus_of(g.places["cpuset"].folder)) for g in prepared_groups.find(cgroups.own())]
+    cpus = [set(cgroups.cpus_of(g.places["cpuset"].folder)) for g in prepared_groups.find(own_groups.own())]
     assert prepared_groups.unequal_cpus(cpus, os.sched_getaffinity(0)) is None
     assert setup("--count", "2", "--user", "nobody").returncode == 0
     assert state() == first
@@ -571,7 +594,7 @@ def test_the_script_makes_equal_groups_again_and_again_and_removes_them(prepare:
 
 
 def test_the_script_leaves_a_group_in_use_alone(prepare: Any) -> None:
-    [group, _] = prepared_groups.find(cgroups.own())
+    [group, _] = prepared_groups.find(own_groups.own())
     with subprocess.Popen([*enter.prefix(group.joins()), "sleep", "60"]) as child:
         deadline = time.monotonic() + 5
         while child.pid not in group.pids() and time.monotonic() < deadline:
@@ -592,16 +615,16 @@ def test_the_script_leaves_a_group_in_use_alone(prepare: Any) -> None:
     ],
 )
 def test_the_script_says_what_is_wrong(alone: None, words: tuple[str, ...], said: str) -> None:
-    before = prepared_groups.find(cgroups.own())
+    before = prepared_groups.find(own_groups.own())
     done = setup(*words)
     assert done.returncode == 1
     assert said in done.stderr
-    assert prepared_groups.find(cgroups.own()) == before
+    assert prepared_groups.find(own_groups.own()) == before
 
 
 def test_another_user_can_use_the_groups(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the user `nobody`, who can make none on the fly: the prepared ones are proven, entered and confine."""
-    if (cgroups.own().get("cpuset") or CgroupPlace(2, Path(), Path())).version == 2:
+    if (own_groups.own().get("cpuset") or CgroupPlace(2, Path(), Path())).version == 2:
         pytest.skip("in version 2 a user's shell must have been moved by the script")
     system_python = "/usr/bin/python3"
     root = str(SCRIPT.parents[1])

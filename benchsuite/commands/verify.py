@@ -52,6 +52,8 @@ def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
 
 def _json(out: Path, strict: bool, sections: dict[str, list[Finding]]) -> str:
     """Every finding with its section; `bad` says whether it counts against the run."""
+    import json
+
     import msgspec
 
     from benchsuite.errors import one_line
@@ -63,4 +65,5 @@ def _json(out: Path, strict: bool, sections: dict[str, list[Finding]]) -> str:
     ]
     bad = sum(finding["bad"] for finding in found)
     content = {"folder": one_line(str(out)), "strict": strict, "bad": bad, "findings": found}
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+    # A command may name a folder whose bytes are not UTF-8, which msgspec refuses.
+    return json.dumps(content, indent=2, ensure_ascii=False)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from benchsuite.files import of_data_set
 from benchsuite.schema import Record
 
 CHUNK_BYTES = 1 << 20
@@ -29,7 +29,7 @@ def to_text(entries: Iterable[Entry]) -> bytes:
 def parse(text: bytes) -> list[Entry]:
     """Raises ValueError: a line is cut or malformed."""
     found = []
-    for line in text.decode().splitlines():
+    for line in text.decode().split("\n")[: text.count(b"\n")]:
         sha256, size, path = line.split(" ", 2)
         if len(sha256) != 64:
             raise ValueError("a line without a hash")
@@ -67,24 +67,12 @@ def chunks(path: Path) -> Iterator[bytes]:
 
 
 def present(folder: Path) -> dict[str, int]:
-    """Path -> size of the files below a folder. Hidden files are left out.
+    """Path -> size of the files of a data set below a folder, see `files.of_data_set`.
 
     Raises:
-        OSError: a folder or a file cannot be read.
+        OSError: a folder or a file cannot be read, or a link leads back to a folder around it.
     """
-    found: dict[str, int] = {}
-    folders = [("", os.fspath(folder))]
-    while folders:
-        below, path = folders.pop()
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                if not entry.is_dir():
-                    found[below + entry.name] = entry.stat().st_size
-                elif not entry.is_symlink():
-                    folders.append((f"{below}{entry.name}/", entry.path))
-    return found
+    return {path: entry.stat().st_size for path, entry in of_data_set(folder)}
 
 
 def difference(folder: Path, entries: Iterable[Entry], *, apart: Iterable[str] = ()) -> str | None:

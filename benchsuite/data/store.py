@@ -13,8 +13,10 @@ import msgspec
 
 from benchsuite.data import DataError, manifest
 from benchsuite.data.descriptor import DataSet, Size, load
+from benchsuite.errors import reason as words_of
 from benchsuite.files import look as look_at
 from benchsuite.files import shipped
+from benchsuite.host.mounts import mounted
 from benchsuite.records import DataUsed
 from benchsuite.schema import SCHEMA, Record, from_json, to_json
 from benchsuite.writing import replace
@@ -119,7 +121,7 @@ def look(root: Path, data: DataSet, *, every_byte: Callable[[int], None] | None 
             return standing("damaged", f"{marker.name} version {marker.version} is there, not {data.about.version}")
         damage = marker.damage or _damage(place, marker, every_byte)
     except (OSError, ValueError) as error:
-        return standing("damaged", f"{place}: {error}")
+        return standing("damaged", _unreadable(place, error))
     if damage:
         return standing("damaged", f"{place}: {damage}")
     return Standing(
@@ -129,6 +131,10 @@ def look(root: Path, data: DataSet, *, every_byte: Callable[[int], None] | None 
         command=command,
         prepared=_prepared(place, marker, data),
     )
+
+
+def _unreadable(place: Path, error: OSError | ValueError) -> str:
+    return f"{error.filename or place}: {words_of(error)}" if isinstance(error, OSError) else f"{place}: {error}"
 
 
 def _damage(place: Path, marker: Marker, every_byte: Callable[[int], None] | None) -> str | None:
@@ -215,19 +221,15 @@ def file_system(path: Path) -> str | None:
     best: tuple[int, str] | None = None
     try:
         device = path.stat().st_dev
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
     number = f"{os.major(device)}:{os.minor(device)}"
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        point = Path(fields[4].replace("\\040", " "))
-        inside = path.resolve().is_relative_to(point)
+    for mount in mounted()[0]:
+        inside = path.resolve().is_relative_to(mount.point)
         # On btrfs files have other device numbers than their mounts: then the longest mount point decides.
-        rank = len(fields[4]) + (10_000 if fields[2] == number else 0)
+        rank = len(mount.point) + (10_000 if mount.device == number else 0)
         if inside and (best is None or rank >= best[0]):
-            best = rank, kind[0]
+            best = rank, mount.kind
     return best[1] if best else None
 
 

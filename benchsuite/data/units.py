@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchsuite.data.manifest import CHUNK_BYTES, Entry, chunks, parse, present, to_text
+from benchsuite.data.manifest import CHUNK_BYTES, Entry, chunks, parse, to_text
+from benchsuite.files import of_data_set
 from benchsuite.writing import replace
 
 _PART = re.compile(r"^(?P<whole>.+)\.part-(?P<order>[-0-9]+)$")
@@ -103,7 +104,8 @@ class Site:
     def sweep(self, entries: Iterable[Entry]) -> None:
         """Remove files that a killed call left in the tree and that are not of the data set."""
         wanted = {entry.path for entry in entries}
-        for path in present(self.tree):
+        found = [path for path, _ in of_data_set(self.tree, follow_links=False)]  # what a link leads to is not ours
+        for path in found:
             if path not in wanted:
                 (self.tree / path).unlink()
         for folder in sorted((p for p in self.tree.rglob("*") if p.is_dir()), reverse=True):

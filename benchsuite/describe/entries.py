@@ -157,8 +157,10 @@ def read(path: Path, name: str, function: str) -> Declared:
         ModelError: the file is not valid Python, lacks the function, or has no `Params` that can be read.
     """
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        tree = ast.parse(
+            path.read_bytes(), str(path)
+        )  # bytes: Python heeds a byte order mark and the declared encoding
+    except (OSError, SyntaxError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read: {error}") from None
     if not any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
         raise ModelError(f"{path}: no function '{function}'")

@@ -14,8 +14,9 @@ from pathlib import Path
 from benchsuite.data import descriptor, store
 from benchsuite.describe import entries
 from benchsuite.describe import profile as profiles
+from benchsuite.errors import one_line
 from benchsuite.findings import Finding, bad, note, ok
-from benchsuite.host import cpus, steal
+from benchsuite.host import cpus, kernel_files, steal
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.telemetry import STOLEN_LIMIT, stolen_share
 
@@ -29,17 +30,19 @@ OPEN_FILES = 4096
 BUSY_SHARE = 0.1
 
 
-def fence_findings(tasks: int) -> Iterator[Finding]:
+def fence_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:
     """The isolation that is possible for `tasks` tasks at a time, found by setting it up."""
-    fencing = Fencing.choose("auto", require=False, largest=tasks, sweep=False)
+    fencing = Fencing.choose("auto", require=False, largest=tasks, sweep=False, root=root)
     try:
         found = fencing.describe()
     finally:
         fencing.close()
-    if cpus.usable_count() < tasks:
-        text = (
-            f"{tasks} tasks side by side are more than {cpus.usable_count()} usable processors: they share processors"
-        )
+    if fencing.unknown:
+        remedy = "mount /proc and /sys/fs/cgroup as the kernel gives them"
+        yield note("limits", "; ".join(fencing.unknown), remedy)
+    count = cpus.usable_count(root)
+    if count < tasks:
+        text = f"{tasks} tasks side by side are more than {count} usable processors: they share processors"
         yield note("isolation", text, "give the container more processors, or make fewer GPUs visible")
     text = f"CPU {found.cpu}, memory {found.memory} ({found.reason})"
     if found.cpu in ("none", "affinity") or found.memory == "none":
@@ -60,7 +63,8 @@ def cpu_findings(root: Path = Path("/")) -> Iterator[Finding]:
         yield ok("processors", f"{count} of {present} may be used")
     governors = set()
     for file in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"):
-        governors.add(file.read_text().strip())
+        if governor := kernel_files.read(file):
+            governors.add(one_line(governor))
     if not governors:
         yield ok("governor", "not reported, as on virtual machines")
     elif governors == {"performance"}:
@@ -69,29 +73,37 @@ def cpu_findings(root: Path = Path("/")) -> Iterator[Finding]:
         remedy = "sudo cpupower frequency-set -g performance"
         yield note("governor", f"{', '.join(sorted(governors))}: clocks follow the load", remedy)
     stolen = _stolen_share(root)
-    if stolen >= STOLEN_LIMIT:
+    if stolen is None:
+        yield note("stolen CPU", "not known: the kernel does not report CPU times", "make /proc/stat readable")
+    elif stolen >= STOLEN_LIMIT:
         text = f"a hypervisor withheld {100 * stolen:.1f} % of the processor time that programs wanted since boot"
         yield note("stolen CPU", text, "measure on a host of its own, or take more repeats")
-    load = os.getloadavg()[0]
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        yield note(
+            "load", "not known: the kernel does not report it", "check by other means that no other program is busy"
+        )
+        return
     if load > max(1.0, BUSY_SHARE * count):
         yield note("load", f"{load:.1f} processors were busy over the last minute", "let other work end first")
 
 
-def _stolen_share(root: Path) -> float:
-    """Share of the time since boot that a hypervisor withheld; 0 if the kernel does not report it."""
-    try:
-        times = steal.processor_times(root)
-    except OSError:
-        return 0.0
+def _stolen_share(root: Path) -> float | None:
+    """Share of the time since boot that a hypervisor withheld; None if the kernel does not report it."""
+    times = steal.processor_times(root)
     total = steal.together(times, times)
-    return (stolen_share(*total) if total else None) or 0.0
+    return stolen_share(*total) if total else None
 
 
 def memory_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:
     """Memory, shared memory and open files for `tasks` tasks at a time."""
     memory = cpus.memory(root=root)
-    text = f"{memory.available_bytes / GIB:.1f} of {memory.total_bytes / GIB:.1f} GiB available ({memory.source})"
-    if memory.available_bytes < MEMORY_PER_TASK_BYTES * tasks:
+    available, total = (_gib(size) for size in (memory.available_bytes, memory.total_bytes))
+    text = f"{available} of {total} GiB available ({memory.source})"
+    if memory.available_bytes is None:
+        yield note("memory", f"{text}: the kernel does not report it", "make /proc/meminfo readable")
+    elif memory.available_bytes < MEMORY_PER_TASK_BYTES * tasks:
         yield note("memory", text, f"{MEMORY_PER_TASK_BYTES // GIB} GiB a task are safe; give the container more")
     else:
         yield ok("memory", text)
@@ -108,6 +120,10 @@ def memory_findings(tasks: int, root: Path = Path("/")) -> Iterator[Finding]:
         yield note("open files", f"limited to {soft}", f"ulimit -n {OPEN_FILES}")
     else:
         yield ok("open files", "no limit" if soft == resource.RLIM_INFINITY else f"up to {soft}")
+
+
+def _gib(size_bytes: int | None) -> str:
+    return "unknown" if size_bytes is None else f"{size_bytes / GIB:.1f}"
 
 
 def disk_findings(results: Path) -> Iterator[Finding]:

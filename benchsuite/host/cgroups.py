@@ -1,4 +1,4 @@
-"""Control groups of both versions by their files: find those of this process, make others and remove them.
+"""Control groups of both versions by their files: make them, limit them, end their processes and remove them.
 
 A machine may have some controllers in version 1 hierarchies and others in version 2, so each controller is looked at by
 itself. Only a process that is in the group at that moment is ever signalled.
@@ -10,7 +10,6 @@ import contextlib
 import errno
 import itertools
 import os
-import re
 import signal
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -52,50 +51,6 @@ class CgroupPlace:
     def below(self, name: str) -> CgroupPlace:
         """The group of that name in this one; it may not exist."""
         return replace(self, folder=self.folder / name)
-
-
-def own(root: Path = Path("/")) -> dict[str, CgroupPlace]:
-    """The groups of this process by controller, with `UNIFIED` for the version 2 hierarchy; empty if there are none."""
-    mounts = _mounts(root)
-    found: dict[str, CgroupPlace] = {}
-    for line in (kernel_files.read(root / "proc/self/cgroup") or "").splitlines():
-        hierarchy, names, path = line.split(":", 2)
-        if hierarchy == "0" and not names:
-            place = _place(2, path, mounts.get(UNIFIED, []), root)
-            if place:
-                found[UNIFIED] = place
-                for name in (kernel_files.read(place.folder / "cgroup.controllers") or "").split():
-                    found.setdefault(name, place)
-        for name in filter(None, names.split(",")):
-            place = _place(1, path, mounts.get(name, []), root)
-            if place and "=" not in name:
-                found[name] = place
-    return found
-
-
-def _mounts(root: Path) -> dict[str, list[tuple[str, str]]]:
-    """Controller -> (the part of its hierarchy that is mounted, where); `UNIFIED` for version 2."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for line in (kernel_files.read(root / "proc/self/mountinfo") or "").splitlines():
-        before, _, after = line.partition(" - ")
-        part, where = (re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), word) for word in before.split()[3:5])
-        kind, _, options = after.split(" ", 2)
-        names = {"cgroup2": [UNIFIED], "cgroup": options.split(",")}.get(kind, [])
-        for name in names:
-            found.setdefault(name, []).append((part, where))
-    return found
-
-
-def _place(version: Literal[1, 2], path: str, mounts: Sequence[tuple[str, str]], root: Path) -> CgroupPlace | None:
-    for part, where in mounts:
-        mount = root / where.lstrip("/")
-        if Path(path).is_relative_to(part) and ".." not in Path(path).parts:
-            folder = mount / Path(path).relative_to(part)
-            if folder.is_dir():
-                return CgroupPlace(version, folder, mount)
-    # A container may see its own group as the mount, with a path that is valid only outside the container.
-    outer = [root / where.lstrip("/") for _, where in mounts]
-    return CgroupPlace(version, outer[0], outer[0], exact=False) if outer and outer[0].is_dir() else None
 
 
 def cpus_of(folder: Path) -> tuple[int, ...]:
@@ -211,7 +166,8 @@ class Cgroup:
         for folder in self.folders():
             # Another run may remove the same leftover at this moment: os.walk skips what is gone, glob does not.
             for place, _, _ in os.walk(folder):
-                found |= {int(pid) for pid in (kernel_files.read(Path(place) / "cgroup.procs") or "").split()}
+                words = (kernel_files.read(Path(place) / "cgroup.procs") or "").split()
+                found |= {pid for word in words if (pid := kernel_files.whole(word)) is not None}
         return sorted(pid for pid in found if pid == 0 or kernel_files.started_ticks(pid) is not None)
 
     def kill(self, limit_s: float = KILL_LIMIT_S) -> bool:

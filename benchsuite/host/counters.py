@@ -96,19 +96,22 @@ def _pressure_s(place: CgroupPlace | None, name: str) -> tuple[float | None, flo
     for line in (kernel_files.read(place.folder / name) or "").splitlines() if place else ():
         kind, _, rest = line.partition(" ")
         total = rest.rpartition("total=")[2]
-        if total.isdecimal():
-            found[kind] = int(total) / 1e6
+        if (total_us := kernel_files.whole(total)) is not None:
+            found[kind] = total_us / 1e6
     return found.get("some"), found.get("full")
 
 
 def throttled_s(own: Mapping[str, CgroupPlace]) -> dict[Path, float]:
     """Seconds that CPU quotas have throttled this process's own group and each group around it, by the group's folder.
 
+    It is empty if the group is not visible or the kernel does not count.
+
     Args:
         own: the groups of this process, by controller.
     """
     place = own.get("cpu", own.get(UNIFIED))
-    found = {folder: _throttled_s(folder) for folder in place.chain()} if place else {}
+    # The folder of a group that is not visible is that of a group around it, whose counter is not of this process.
+    found = {folder: _throttled_s(folder) for folder in place.chain()} if place and place.exact else {}
     return {folder: value for folder, value in found.items() if value is not None}
 
 

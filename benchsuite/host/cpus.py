@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from benchsuite.host import kernel_files
-from benchsuite.host.cgroups import NO_LIMIT_BYTES, UNIFIED, CgroupPlace, cpus_of, own
+from benchsuite.host.cgroups import NO_LIMIT_BYTES, UNIFIED, CgroupPlace, cpus_of
+from benchsuite.host.own_groups import own
 
 ROOT = Path("/")
+_MEMINFO = Path("proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,14 @@ class Memory:
     """The memory that this process may use.
 
     Attributes:
-        available_bytes: the part that is free now, with the file cache that can be dropped.
+        total_bytes: None if neither a limit nor the size of the host's memory is known.
+        available_bytes: the part that is free now, with the file cache that can be dropped; None if it is not known.
         source: what sets the limit: a control group, or the size of the host's memory.
-        note: a limit that could not be read, in words.
+        note: why a limit or the size is not known, in words.
     """
 
-    total_bytes: int
-    available_bytes: int
+    total_bytes: int | None
+    available_bytes: int | None
     source: Literal["cgroup", "host"]
     note: str | None = None
 
@@ -74,18 +77,19 @@ def _quota(places: dict[str, CgroupPlace]) -> float:
         if not words:
             words = [kernel_files.read(folder / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
         # "max", or -1 in version 1, means no quota.
-        if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
-            least = min(least, int(words[0]) / int(words[1]))
+        quota, period = (kernel_files.whole(word) for word in words) if len(words) == 2 else (None, None)
+        if quota and period:
+            least = min(least, quota / period)
     return least
 
 
 def memory(root: Path = ROOT) -> Memory:
     """The memory that may be used: the smallest limit of this process's group and those around it, else the host's."""
-    total_bytes, available_bytes = (_host_bytes(root, key) for key in ("MemTotal:", "MemAvailable:"))
+    total_bytes, available_bytes = host_memory_bytes(root), _meminfo_bytes(root, "MemAvailable:")
+    notes = [] if total_bytes is not None else ["the kernel does not report the size of the memory"]
     places = own(root)
     place = places.get("memory", places.get(UNIFIED))
     source: Literal["cgroup", "host"] = "host"
-    note = None
     for folder in place.chain() if place else ():
         file = folder / ("memory.max" if place and place.version == 2 else "memory.limit_in_bytes")
         try:
@@ -94,21 +98,38 @@ def memory(root: Path = ROOT) -> Memory:
         except FileNotFoundError:
             continue
         except (OSError, ValueError):
-            note = f"{file}: the memory limit cannot be read; a limit that is there is not known"
+            notes.append(f"{file}: the memory limit cannot be read; a limit that is there is not known")
             continue
-        if limit < NO_LIMIT_BYTES and limit < total_bytes:
+        if limit < NO_LIMIT_BYTES and (total_bytes is None or limit < total_bytes):
             total_bytes, source = limit, "cgroup"
-        if limit < NO_LIMIT_BYTES:
+        if limit < NO_LIMIT_BYTES and available_bytes is not None:
             available_bytes = min(available_bytes, max(0, limit - _unreclaimable_bytes(folder)))
-    return Memory(total_bytes, min(available_bytes, total_bytes), source, note)
+    if total_bytes is not None and available_bytes is not None:
+        available_bytes = min(available_bytes, total_bytes)
+    return Memory(total_bytes, available_bytes, source, "; ".join(notes) or None)
 
 
-def _host_bytes(root: Path, key: str) -> int:
-    for line in (kernel_files.read(root / "proc/meminfo") or "").splitlines():
+def host_memory_bytes(root: Path = ROOT) -> int | None:
+    """The size of the host's memory; None if the kernel does not report it.
+
+    A container may hide /proc/meminfo. Then it is the size that sysconf(3) reports.
+    """
+    total_bytes = _meminfo_bytes(root, "MemTotal:")
+    if total_bytes is not None:
+        return total_bytes
+    try:
+        pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None
+    return pages * page_bytes if pages > 0 and page_bytes > 0 else None
+
+
+def _meminfo_bytes(root: Path, key: str) -> int | None:
+    for line in kernel_files.lines(root / _MEMINFO):
         words = line.split()
-        if words and words[0] == key:
-            return int(words[1]) * 1024
-    return 0
+        if len(words) > 1 and words[0] == key and (kib := kernel_files.whole(words[1])):
+            return kib * 1024
+    return None
 
 
 def _unreclaimable_bytes(folder: Path) -> int:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 import subprocess
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-import psutil
-
 from benchsuite import __version__
-from benchsuite.host import cards
+from benchsuite.host import cards, cpus, kernel_files
 from benchsuite.host.visible import visible
-from benchsuite.measurement import read_boot_id
+from benchsuite.measurement import read_boot_id, read_host
 from benchsuite.records import Code, Machine
 
 _PACKAGES = ("torch", "torchvision", "triton", "numpy", "msgspec", "nvidia-ml-py", "gymnasium", "psutil", "pyyaml")
@@ -26,14 +23,14 @@ def describe(environ: Mapping[str, str]) -> Machine:
     present, note = cards.gpus()
     usable, why_not = visible(present, environ)
     return Machine(
-        host=socket.gethostname(),
+        host=read_host(),
         boot_id=read_boot_id(),
         system=_system(),
         kernel=platform.release(),
         cpu=_cpu_model(),
-        cpus=psutil.cpu_count() or 1,
+        cpus=os.cpu_count() or 1,
         cpus_usable=len(os.sched_getaffinity(0)),
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=cpus.host_memory_bytes(),
         driver=cards.driver(),
         gpus=tuple(present),
         visible=tuple(g.uuid for g in usable),
@@ -82,15 +79,12 @@ def _version(package: str) -> str | None:
 def _system() -> str:
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
-    except OSError:
+    except (OSError, ValueError):  # ValueError: the file is not UTF-8
         return platform.system()
 
 
 def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    for line in kernel_files.lines(Path("/proc/cpuinfo")):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
     return platform.machine()

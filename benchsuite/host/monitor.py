@@ -220,7 +220,7 @@ class Monitor:
         for _ in self._ticks():
             with self._lock:
                 tenants = list(self._tenants.values())
-            processors = _processors() if tenants else {}
+            processors = steal.processor_times() if tenants else {}
             for tenant in tenants:
                 tenant.series.add(tenant.usage.sample(processors))
             self._look_for_stuck(limit_s=self._stuck_s)
@@ -233,11 +233,3 @@ class Monitor:
                 reason = f"stopped answering at {asked_s:.1f} s of CLOCK_MONOTONIC"
                 watch.reasons["samples"] = reason
                 self.notes.append(f"{watch.name} {reason}")
-
-
-def _processors() -> dict[int, steal.ProcessorTime]:
-    """The CPUs' times; empty if the kernel does not report them."""
-    try:
-        return steal.processor_times()
-    except OSError:
-        return {}

@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from benchsuite.host import kernel_files
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _BUSY = ("user", "nice", "system", "irq", "softirq")
@@ -26,17 +28,19 @@ def processor_times(root: Path = Path("/")) -> dict[int, ProcessorTime]:
     Args:
         root: the folder that holds `proc`.
 
-    Raises:
-        OSError: the kernel does not report them.
+    Returns:
+        Empty if the kernel does not report them. A malformed line is left out.
     """
     found = {}
-    for line in (root / "proc/stat").read_text("ascii").splitlines():
-        name, *ticks = line.split()
-        number = name.removeprefix("cpu")
-        if number != name and number.isdecimal():
-            seconds = {field: int(count) / _TICKS_PER_S for field, count in zip(_FIELDS, ticks, strict=False)}
-            busy_s = math.fsum(seconds.get(field, 0.0) for field in _BUSY)
-            found[int(number)] = ProcessorTime(busy_s, seconds.get("steal", 0.0))
+    for line in kernel_files.lines(root / "proc/stat"):
+        name, *words = line.split() or [""]
+        number = kernel_files.whole(name.removeprefix("cpu")) if name.startswith("cpu") else None
+        counts = [ticks for word in words if (ticks := kernel_files.whole(word)) is not None]
+        if number is None or not counts or len(counts) < len(words):
+            continue
+        seconds = {field: count / _TICKS_PER_S for field, count in zip(_FIELDS, counts, strict=False)}
+        busy_s = math.fsum(seconds.get(field, 0.0) for field in _BUSY)
+        found[number] = ProcessorTime(busy_s, seconds.get("steal", 0.0))
     return found
 
 

@@ -29,14 +29,17 @@ class Process(NamedTuple):
 
 
 def look(pid: int) -> Process | None:
-    """A process, or None if it does not exist; by one read of /proc/PID/stat, see proc(5)."""
+    """A process, or None if it does not exist or its line is malformed; by one read of /proc/PID/stat, see proc(5)."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
     # The name of the program, in brackets, may itself contain brackets and spaces.
     fields = text.rpartition(b")")[2].split()
-    user_ticks, system_ticks, started, rss_pages = (int(fields[place]) for place in (11, 12, 19, 21))
+    try:
+        user_ticks, system_ticks, started, rss_pages = (int(fields[place]) for place in (11, 12, 19, 21))
+    except (IndexError, ValueError):
+        return None
     return Process(pid, started, (user_ticks + system_ticks) / _TICKS_PER_S, rss_pages * _PAGE_BYTES)
 
 

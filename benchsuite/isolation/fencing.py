@@ -12,7 +12,7 @@ import msgspec
 from benchsuite import records
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import UsageError
-from benchsuite.host import cgroups, cpus
+from benchsuite.host import cgroups, cpus, own_groups
 from benchsuite.isolation import made_groups
 from benchsuite.isolation.prepared_groups import PreparedGroups
 from benchsuite.isolation.tenant import Tenant
@@ -36,7 +36,8 @@ class Fencing:
         swept: a line for each leftover of a dead run that was found.
         cpus: the CPUs to deal out.
         count: how many of them may be busy at once.
-        memory_bytes: the memory to deal out.
+        memory_bytes: the memory to deal out; None if its size is not known, and then no memory fence is possible.
+        unknown: what the kernel's files leave unknown about limits on this process, each in a line.
         crowded: the other runs on this machine, in words; empty if there are none.
         root: the folder that holds `proc` and `sys`.
     """
@@ -50,7 +51,8 @@ class Fencing:
     swept: tuple[str, ...] = ()
     cpus: tuple[int, ...] = ()
     count: int = 1
-    memory_bytes: int = 0
+    memory_bytes: int | None = None
+    unknown: tuple[str, ...] = ()
     crowded: str = ""
     root: Path = Path("/")
 
@@ -65,10 +67,11 @@ class Fencing:
             sweep: end what dead runs left.
 
         Raises:
-            UsageError: a fence is required and not possible, or groups are asked for and none can be used. No group is
-                left behind.
+            UsageError: a fence is required and not possible, or groups are asked for and cannot confine both CPUs and
+                memory. No group is left behind.
         """
-        own = cgroups.own(root)
+        groups = own_groups.look(root)
+        own = groups.places
         memory = cpus.memory(root)
         fencing = cls(
             isolation,
@@ -78,15 +81,17 @@ class Fencing:
             cpus=cpus.usable_cpus(root),
             count=cpus.usable_count(root),
             memory_bytes=memory.total_bytes,
+            unknown=(*groups.unknown, *([memory.note] if memory.note else [])),
             root=root,
         )
         if isolation in ("auto", "cgroup"):
             fencing._find_groups(own, largest)
         else:
             fencing.reason = f"--isolation {isolation} was asked for"
-        if isolation == "cgroup" and not fencing.versions:
+        if isolation == "cgroup" and (lacking := fencing._lacking()):
             fencing.close()
-            raise UsageError(f"--isolation cgroup: {fencing.reason}")
+            partly = "" if len(lacking) == len(made_groups.WANTED) else f"no {lacking[0]} group confines tasks: "
+            raise UsageError(f"--isolation cgroup: {partly}{fencing.reason}; --isolation auto takes what is possible")
         if require and (missing := fencing._missing(largest)):
             fencing.close()
             raise UsageError(f"--require-isolation: {missing}; {REMEDY}")
@@ -140,13 +145,13 @@ class Fencing:
         if share.cpus:
             self.count = min(self.count, len(share.cpus))
         if share.memory_bytes:
-            self.memory_bytes = min(self.memory_bytes, share.memory_bytes)
+            self.memory_bytes = min(self.memory_bytes or share.memory_bytes, share.memory_bytes)
 
     def describe(self) -> records.Tenant:
         """The share of a task that runs alone."""
         return self._facts("share", self.cpus, self.memory_bytes)
 
-    def _facts(self, asked: str, cpus: Sequence[int], memory_bytes: int) -> records.Tenant:
+    def _facts(self, asked: str, cpus: Sequence[int], memory_bytes: int | None) -> records.Tenant:
         """The record of a share; `cpus` is empty if there are fewer CPUs than tasks."""
         cpu = "affinity" if self.isolation in ("auto", "affinity") else "none"
         if "cpuset" in self.versions:
@@ -157,7 +162,7 @@ class Fencing:
             isolation=self.isolation,
             cpu=cpu if cpus else "none",
             memory=memory,
-            reason="; ".join(filter(None, [self.reason, self.crowded])),
+            reason="; ".join(filter(None, [self.reason, self.crowded, *self.unknown])),
             crowded=bool(self.crowded),
             cpus=tuple(cpus) if cpu != "none" else (),
             memory_bytes=memory_bytes if memory != "none" else None,
@@ -192,7 +197,9 @@ class Fencing:
         if self.prepared:
             return self._prepared_tenant(task, index, mine, self.prepared)
         whole = task.job.tenant == "machine"
-        memory_bytes = self.memory_bytes if whole else self.memory_bytes // tasks // PAGE_BYTES * PAGE_BYTES
+        memory_bytes = self.memory_bytes
+        if memory_bytes is not None and not whole:
+            memory_bytes = memory_bytes // tasks // PAGE_BYTES * PAGE_BYTES
         facts = self._facts(task.job.tenant, mine, memory_bytes)
         if not mine and self.isolation != "none":
             self._refuse(self._few(tasks))
@@ -209,13 +216,15 @@ class Fencing:
         asked = task.job.tenant
         if asked == "machine":
             return self._unfenced(
-                task, self._facts(asked, (), 0), "the whole machine was asked for, which no group bounds"
+                task, self._facts(asked, (), None), "the whole machine was asked for, which no group bounds"
             )
         if index >= len(prepared.groups):
-            return self._unfenced(task, self._facts(asked, (), 0), f"only {len(prepared.groups)} groups are prepared")
+            return self._unfenced(
+                task, self._facts(asked, (), None), f"only {len(prepared.groups)} groups are prepared"
+            )
         if prepared.cpus:
             mine = prepared.cpus[index]
-        return self._entered(task, self._facts(asked, mine, prepared.memory_bytes or 0), prepared.groups[index])
+        return self._entered(task, self._facts(asked, mine, prepared.memory_bytes), prepared.groups[index])
 
     def _entered(self, task: Task, facts: records.Tenant, group: cgroups.Cgroup | None) -> Tenant:
         """The tenant of a share, in this group if there is one."""

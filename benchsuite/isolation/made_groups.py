@@ -48,15 +48,18 @@ class MadeGroups:
     why_not: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def prove(cls, own: Mapping[str, CgroupPlace], cpus: Sequence[int], memory_bytes: int) -> MadeGroups:
+    def prove(cls, own: Mapping[str, CgroupPlace], cpus: Sequence[int], memory_bytes: int | None) -> MadeGroups:
         """Make the run's group and a probe in it, limit the probe, and let a process enter it.
 
         Args:
             own: the groups of this process.
             cpus: the CPUs to deal out; the probe gets the first.
-            memory_bytes: the memory to deal out.
+            memory_bytes: the memory to deal out; None if it is not known, and then no memory group is made.
         """
         bases, why_not = _bases(own)
+        if memory_bytes is None and "memory" in bases:
+            del bases["memory"]
+            why_not["memory"] = "the size of the memory is not known, so it cannot be dealt out"
         name, made = _run_name(), cls(why_not=why_not)
         for controller in (*WANTED, *EXTRA):
             if controller in bases:
@@ -73,7 +76,7 @@ class MadeGroups:
         """The wanted controllers that are proven, with the version of each."""
         return {name: self.run.places[name].version for name in WANTED if name in self.run.places}
 
-    def _try(self, controller: str, place: CgroupPlace, cpus: Sequence[int], memory_bytes: int) -> None:
+    def _try(self, controller: str, place: CgroupPlace, cpus: Sequence[int], memory_bytes: int | None) -> None:
         group = Cgroup({controller: place})
         try:
             group.create()
@@ -92,7 +95,7 @@ class MadeGroups:
             return
         self.run = Cgroup({**self.run.places, controller: place})
 
-    def _try_entering(self, cpus: Sequence[int], memory_bytes: int) -> tuple[str, str] | None:
+    def _try_entering(self, cpus: Sequence[int], memory_bytes: int | None) -> tuple[str, str] | None:
         """The controller whose group no process can enter, and why; None if all can be entered."""
         probe = self.run.below("probe")
         try:
@@ -118,7 +121,7 @@ class MadeGroups:
         self.why_not.update(dict.fromkeys(lost, reason))
         self.run = Cgroup({name: place for name, place in self.run.places.items() if name not in lost})
 
-    def group(self, cpus: Sequence[int], memory_bytes: int) -> Cgroup:
+    def group(self, cpus: Sequence[int], memory_bytes: int | None) -> Cgroup:
         """A new group, confined to these CPUs (empty: those of the run) and this memory.
 
         Raises:
@@ -138,10 +141,10 @@ class MadeGroups:
         return end(self.run)
 
 
-def _limit(group: Cgroup, cpus: Sequence[int], memory_bytes: int) -> None:
+def _limit(group: Cgroup, cpus: Sequence[int], memory_bytes: int | None) -> None:
     if "cpuset" in group.places and cpus:
         group.set_cpus(cpus)
-    if "memory" in group.places:
+    if "memory" in group.places and memory_bytes is not None:
         group.set_memory(memory_bytes)
 
 

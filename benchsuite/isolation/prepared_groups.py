@@ -41,14 +41,14 @@ class PreparedGroups:
 
     @classmethod
     def prove(
-        cls, own: Mapping[str, CgroupPlace], usable: Collection[int], total_bytes: int, count: int
+        cls, own: Mapping[str, CgroupPlace], usable: Collection[int], total_bytes: int | None, count: int
     ) -> PreparedGroups:
         """Find the first `count` groups, compare them, and let a process enter each.
 
         Args:
             own: the groups of this process. Prepared groups are siblings of one of them, or of a group around it.
             usable: the CPUs that may be used here.
-            total_bytes: the memory that may be used here.
+            total_bytes: the memory that may be used here; None if it is not known.
             count: how many tenants run side by side at most.
         """
         found = find(own)
@@ -71,7 +71,7 @@ class PreparedGroups:
     def _has(self, controller: str) -> bool:
         return bool(self.groups) and all(controller in group.places for group in self.groups)
 
-    def _judge(self, usable: Collection[int], total_bytes: int) -> str | None:
+    def _judge(self, usable: Collection[int], total_bytes: int | None) -> str | None:
         if self._has("cpuset"):
             self.cpus = [cpus_of(group.places["cpuset"].folder) for group in self.groups]
             if why := unequal_cpus(self.cpus, usable):
@@ -157,7 +157,7 @@ def unequal_cpus(sets: Sequence[Collection[int]], usable: Collection[int]) -> st
     return None
 
 
-def unequal_memory(limits: Sequence[int | None], total_bytes: int) -> str | None:
+def unequal_memory(limits: Sequence[int | None], total_bytes: int | None) -> str | None:
     """Why the groups' memory limits are not a fair share each, or exceed the memory; None if they are."""
     for index, limit in enumerate(limits):
         if limit is None:
@@ -165,6 +165,6 @@ def unequal_memory(limits: Sequence[int | None], total_bytes: int) -> str | None
         if limit != limits[0]:
             return f"{NAME}{index} may use {limit} bytes but {NAME}0 {limits[0]}; they must be equal"
     promised = sum(limit or 0 for limit in limits)
-    if promised > total_bytes:
+    if total_bytes is not None and promised > total_bytes:
         return f"the prepared groups promise {promised} bytes together, more than the {total_bytes} that there are"
     return None

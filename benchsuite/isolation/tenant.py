@@ -8,6 +8,7 @@ import msgspec
 
 from benchsuite import records
 from benchsuite.host import cgroups, counters
+from benchsuite.host.own_groups import own
 from benchsuite.isolation import enter, made_groups
 
 
@@ -37,7 +38,7 @@ class Tenant:
         self._facts = facts
         self._group = group
         self._made = made
-        self._own = cgroups.own()
+        self._own = own()
         self._before = counters.count(group) if group else counters.Counters()
         self._throttled_s = counters.throttled_s(self._own)
         self._last: records.Tenant | None = None

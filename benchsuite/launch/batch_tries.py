@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import msgspec
-import psutil
 
 from benchsuite.describe import entries
 from benchsuite.describe.tasks import Task
@@ -100,7 +100,9 @@ class Tries:
         if self._task.gpus:
             room = min(gpu.memory_bytes or 0 for gpu in self._task.gpus)
             return f"the GPU has {_gib(room)}" if room else "the size of the GPU's memory is unknown"
-        limit = f"at most {_gib(int(HOST_SHARE * self._memory_bytes()))} of the host's memory"
+        limit = "the size of the host's memory is unknown"
+        if self._run.fencing.memory_bytes is not None:
+            limit = f"at most {_gib(int(HOST_SHARE * self._memory_bytes()))} of the host's memory"
         return f"{limit}, no further try after {LONGEST_CPU_SEARCH_S:g} s"
 
     def attempt(self, size: int) -> Tried:
@@ -134,7 +136,7 @@ class Tries:
 
     def _highest(self) -> str:
         """The largest size that the next try on a CPU may have, as an end of a line; empty on a GPU."""
-        if self._task.gpus or not self._largest or not self._largest[1]:
+        if self._task.gpus or not self._largest or not self._largest[1] or self._run.fencing.memory_bytes is None:
             return ""
         fits, host_bytes = self._largest
         return f"; the next is at most {int(fits * HOST_SHARE * self._memory_bytes() / host_bytes):,}"
@@ -147,7 +149,9 @@ class Tries:
         return host_bytes * size // fits
 
     def _memory_bytes(self) -> int:
-        return min(psutil.virtual_memory().total, self._run.fencing.memory_bytes // len(self._wave.tasks))
+        """The host memory for one task; without bound if the kernel does not report the size of the memory."""
+        there = self._run.fencing.memory_bytes
+        return sys.maxsize if there is None else there // len(self._wave.tasks)
 
     def _in_a_worker(self, size: int) -> Tried:
         began_s = time.monotonic()

@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 import shlex
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import psutil
 
 from benchsuite.errors import OutputError, ResultError, reason
 from benchsuite.host.kernel_files import started_ticks
-from benchsuite.measurement import read_boot_id
+from benchsuite.measurement import read_boot_id, read_host
 from benchsuite.rundir import LOCK
 from benchsuite.schema import Record
 
@@ -57,7 +56,7 @@ def locked(folder: Path) -> Iterator[None]:
             stop = f"benchsuite stop {shlex.quote(str(folder))}"
             raise OutputError(f"{folder}: a run is in progress here{name}; wait, or end it: {stop}")
         pid = os.getpid()
-        me = Holder(host=socket.gethostname(), boot_id=read_boot_id(), pid=pid, ticks=started_ticks(pid))
+        me = Holder(host=read_host(), boot_id=read_boot_id(), pid=pid, ticks=started_ticks(pid))
         os.ftruncate(fd, 0)
         os.pwrite(fd, msgspec.json.encode(me), 0)
         yield

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Iterator
 
 import psutil
+
+from benchsuite.host.kernel_files import children, descendants
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -19,7 +22,7 @@ def adopted() -> Iterator[Callable[[], list[str]]]:
     The function that it yields kills the children that were not there before, and returns a line for each. Call it
     only while no task and no other child of ours runs.
     """
-    before = {p.pid for p in psutil.Process().children()}
+    before = set(children(os.getpid()))
     _adopt(1)
     try:
         yield lambda: _end(before)
@@ -34,14 +37,13 @@ def _adopt(on: int) -> None:
 
 def _end(before: set[int]) -> list[str]:
     lines = []
-    for child in psutil.Process().children():
-        if child.pid in before:
-            continue
+    for pid in set(children(os.getpid())) - before:
         with contextlib.suppress(psutil.Error):
+            child = psutil.Process(pid)
             if child.status() != psutil.STATUS_ZOMBIE:
-                for process in [*child.children(recursive=True), child]:
+                for process in [*map(psutil.Process, descendants(pid)), child]:
                     process.kill()
-                lines.append(f"process {child.pid} ({child.name()}) had left its task and has been killed")
+                lines.append(f"process {pid} ({child.name()}) had left its task and has been killed")
         with contextlib.suppress(psutil.Error):
-            child.wait(2.0)
+            psutil.Process(pid).wait(2.0)
     return lines

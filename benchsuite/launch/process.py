@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from benchsuite.host.kernel_files import started_ticks
+from benchsuite.host.kernel_files import descendants, started_ticks
 
 # Every process of a tree inherits this variable. It identifies even one that left its session and its parent.
 MARK = "BENCHSUITE_TREE"
@@ -45,10 +45,9 @@ class Tree:
     def members(self) -> list[psutil.Process]:
         """All living processes of the tree, found by descent, by session, or by the mark that they inherited."""
         found: dict[int, psutil.Process] = {}
-        with contextlib.suppress(psutil.Error):
-            if self.process.returncode is None:
-                root = psutil.Process(self.pid)
-                found = {p.pid: p for p in [root, *root.children(recursive=True)]}
+        for pid in (self.pid, *descendants(self.pid)) if self.process.returncode is None else ():
+            with contextlib.suppress(psutil.Error):
+                found[pid] = psutil.Process(pid)
         for process in psutil.process_iter():
             if process.pid not in found and process.pid != os.getpid() and self._owns(process):
                 found[process.pid] = process

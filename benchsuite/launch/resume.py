@@ -15,7 +15,7 @@ import psutil
 
 from benchsuite.describe.changes import changes
 from benchsuite.describe.tasks import Job, Plan, Task
-from benchsuite.errors import OutputError, ProfileError, UsageError, reason
+from benchsuite.errors import OutputError, ProfileError, UsageError, encodable, reason
 from benchsuite.events import control_file
 from benchsuite.host.kernel_files import started_ticks
 from benchsuite.launch.outcome import orphaned
@@ -174,7 +174,7 @@ def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
         OutputError: the folder cannot be written.
     """
     run = rundir.run()
-    again = datetime.now(timezone.utc).isoformat(), " ".join(command)
+    again = datetime.now(timezone.utc).isoformat(), encodable(" ".join(command))
     try:
         (rundir.path / "logs").mkdir(exist_ok=True)
         replace(rundir.path / "plan.json", to_json(left.plan, indent=2))

@@ -17,6 +17,7 @@ from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing, Isolation
+from benchsuite.launch import recordable
 from benchsuite.launch.datasets import not_ready
 from benchsuite.launch.first_batch import check_filled
 from benchsuite.launch.interrupt import Interrupt
@@ -56,7 +57,8 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
 
     Raises:
         OutputError: the folder is in use, not empty or cannot be written; nothing was started.
-        UsageError: isolation is required and not possible, or a rank cannot fill a batch; nothing was started.
+        UsageError: isolation is required and not possible, a rank cannot fill a batch, or a text of the records is not
+            UTF-8; nothing was started.
         Interrupted: a signal asked for the end.
     """
     setting = _setting(how.machine)
@@ -68,6 +70,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         machines=(how.machine,),
         code=setting.code,
     )
+    recordable.check(run, plan, out)
     with Interrupt() as interrupt, _means(plan, setting, how) as means:
         check_filled(plan.tasks, how.environ, interrupt.asked)
         interrupt.check()
@@ -159,7 +162,7 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
 
 def _report(observer: Observer, means: RunMeans, how: Invocation, tasks: Sequence[Task]) -> None:
     """Show the leftovers of dead runs, the data sets that are missing, and the fences and counters that are missing."""
-    lines = [*means.fencing.swept, *not_ready(tasks)]
+    lines = [*means.fencing.swept, *means.fencing.unknown, *not_ready(tasks)]
     found = means.fencing.describe()
     if how.isolation in ("auto", "cgroup") and (not found.cpu.startswith("cpuset") or found.memory == "none"):
         lines.append(f"isolation: CPU {found.cpu}, memory {found.memory}: {means.fencing.reason}")

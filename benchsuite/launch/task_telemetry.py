@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-import psutil
-
 from benchsuite.errors import reason
 from benchsuite.host.cpus import usable_cpus
 from benchsuite.host.digest import Window, summarise, summarise_tenant
+from benchsuite.host.kernel_files import descendants
 from benchsuite.host.monitor import Monitor
 from benchsuite.host.series import write_series
 from benchsuite.launch.child import Child
@@ -45,8 +44,7 @@ def _key(child: Child) -> str:
 
 
 def _family(pid: int) -> Sequence[int]:
-    root = psutil.Process(pid)
-    return [pid, *(p.pid for p in root.children(recursive=True))]
+    return [pid, *descendants(pid)]
 
 
 def summary(monitor: Monitor, child: Child, rundir: RunDir) -> Telemetry:

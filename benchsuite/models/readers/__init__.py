@@ -51,7 +51,7 @@ def rows(count: int, batch_size: int, share: Share, item: str, parameter: str = 
     """Endless: the items, of `count`, of each batch of this rank. `parameter` is the model's name for `batch_size`.
 
     Each pass has a new order. All ranks draw the same order and take turns; each takes the same number. The last batch
-    of a pass may be short.
+    of a pass may be short, but is left out if a single item would remain: a batch norm refuses a batch of one.
 
     Raises:
         ModelError: there are too few items for one batch; raised at the call, not at the first batch.
@@ -74,4 +74,5 @@ def _passes(count: int, each: int, batch_size: int, share: Share) -> Iterator[li
     while True:
         order = torch.randperm(count, generator=generator)[share.rank :: share.ranks][:each]
         for part in order.split(batch_size):
-            yield part.tolist()
+            if len(part) > 1 or batch_size == 1:
+                yield part.tolist()

@@ -40,7 +40,7 @@ def pairs(share: Share, *, small: int, large: int, batch_size: int, workers: int
         ModelError: the data set cannot be read; later, with a batch: an image is broken or too small.
     """
     folder = images.split(share, "train")
-    files = sorted(folder.glob("*.jpg"))
+    files = sorted(f"{folder}/{path}" for path in images.files_of(folder, share, (".jpg", ".jpeg")) if "/" not in path)
     if not files:
         raise ModelError(f"{folder}: there are no JPEG files (*.jpg); {images.remedy(share)}")
     return images.batches(images.Images(files, Pair(small, large), share), batch_size, workers, share)

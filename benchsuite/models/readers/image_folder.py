@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
 from benchsuite.errors import ModelError
@@ -30,8 +31,7 @@ def pictures(share: Share, transform: Callable[..., Tensor], *, batch_size: int,
     Raises:
         ModelError: the data set does not serve.
     """
-    files = [file for file, _ in _index(share).samples]
-    return images.batches(images.Images(files, transform, share), batch_size, workers, share)
+    return images.batches(images.Images(_index(share).files, transform, share), batch_size, workers, share)
 
 
 def labelled(
@@ -47,17 +47,32 @@ def labelled(
     if len(found.classes) > classes:
         kinds = f"{len(found.classes):,} classes of images"
         raise ModelError(f"data set '{share.data.name}' has {kinds}: raise classes from {classes:,} to that")
-    files = [file for file, _ in found.samples]
-    return images.batches(images.Images(files, transform, share, found.targets), batch_size, workers, share)
+    return images.batches(images.Images(found.files, transform, share, found.targets), batch_size, workers, share)
 
 
-def _index(share: Share) -> ImageFolder:
-    """Raises ModelError: there are no images."""
+@dataclass(frozen=True)
+class _Index:
+    """The images, by class and name, with the place of each image's class in `classes`."""
+
+    files: list[str]
+    targets: list[int]
+    classes: list[str]
+
+
+def _index(share: Share) -> _Index:
+    """The images of the training part. Its classes are the folders that hold images.
+
+    Raises:
+        ModelError: there are no images.
+    """
     folder = images.split(share, "train")
-    try:
-        found = ImageFolder(str(folder), allow_empty=True)
-    except OSError:  # FileNotFoundError where there is no class
-        found = None
-    if not found or not found.samples:
+    found = sorted(
+        (path.split("/", 1)[0], path.rpartition("/")[0], path)
+        for path in images.files_of(folder, share, IMG_EXTENSIONS)
+        if "/" in path
+    )
+    if not found:
         raise ModelError(f"{folder}: there are no images in folders of classes; {images.remedy(share)}")
-    return found
+    classes = sorted({name for name, _, _ in found})
+    places = {name: place for place, name in enumerate(classes)}
+    return _Index([f"{folder}/{path}" for _, _, path in found], [places[name] for name, _, _ in found], classes)

@@ -15,7 +15,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision.transforms import v2
 
-from benchsuite.errors import ModelError, one_line
+from benchsuite.errors import ModelError, one_line, reason
+from benchsuite.files import of_data_set
 from benchsuite.models import Batch, Share, seeded
 from benchsuite.models.readers import place, rows
 
@@ -108,6 +109,21 @@ def split(share: Share, role: str) -> Path:
     if not folder.is_dir():
         raise ModelError(f"data set '{share.data.name}': there is no folder {folder}; {remedy(share)}")
     return folder
+
+
+def files_of(folder: Path, share: Share, endings: Sequence[str]) -> list[str]:
+    """The paths of the images below a folder that belong to the data set, see `files.of_data_set`; in no order.
+
+    Args:
+        endings: the endings of images, in lower case; the case of a file's ending does not matter.
+
+    Raises:
+        ModelError: the folder cannot be read.
+    """
+    try:
+        return [path for path, _ in of_data_set(folder) if path.lower().endswith(tuple(endings))]
+    except OSError as error:
+        raise ModelError(f"{error.filename or folder}: cannot be read: {reason(error)}; {remedy(share)}") from None
 
 
 def remedy(share: Share) -> str:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchsuite.errors import encodable
 from benchsuite.report.measure.intervals import log_interval, mean, perf_adjusted, relative_std
 from benchsuite.report.milarun import summary_files
 from benchsuite.report.milarun.runs import Run, read_run
@@ -49,7 +50,7 @@ def _summary(path: Path, runs: Sequence[Run], bad: Iterable[tuple[Path, str]]) -
         by_group[bare(run.group, suite)].append(run)
     gpus = {(run.result.hostname, gpu) for run in runs for gpu in run.visible}
     return Summary(
-        source=path.resolve().name,
+        source=encodable(path.resolve().name),
         origin=ORIGIN,
         created=min((start for run in runs if (start := run.start)), default=None),
         provenance=f"results of milarun 2020, {RULE}",

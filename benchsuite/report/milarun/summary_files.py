@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeGuard
 
 import msgspec
 
-from benchsuite.errors import ResultError
+from benchsuite.errors import ResultError, encodable
 from benchsuite.report.measure.intervals import perf_adjusted
 from benchsuite.report.milarun.suite import LARGEST, ORIGIN, RULE, bare, common_suite, order, unit_of
 from benchsuite.report.read.summary import GpuSummary, JobSummary, ProfileRef, Summary
@@ -56,7 +56,7 @@ def read_file(path: Path) -> Summary | None:
     suite = common_suite(content)
     jobs = [_job(bare(name, suite), suite, _group(group, f"{path}: '{name}'")) for name, group in content.items()]
     return Summary(
-        source=path.stem,
+        source=encodable(path.stem),
         origin=ORIGIN,
         provenance=f"a summary of milarun 2020, {RULE}",
         planned=False,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from pandas import DataFrame, Series, concat
 
+from benchsuite.errors import encodable
 from benchsuite.report.show.escaped import csv_cell, json_text
 from benchsuite.report.show.report import Report, headline_text
 from benchsuite.report.stats.compare import Comparison
@@ -48,8 +49,8 @@ def _run_columns(report: Report) -> Iterator[tuple[str, Any]]:
     models = Counter(gpu.name for machine in summary.machines for gpu in machine.gpus)
     hosts = [machine.host for machine in summary.machines]
     yield "profile", summary.profile.name if summary.profile else None
-    yield "host", _encodable(" ".join(hosts)) or None
-    yield "gpu", _encodable(", ".join(models)) or None
+    yield "host", encodable(" ".join(hosts)) or None
+    yield "gpu", encodable(", ".join(models)) or None
     yield "gpus_used", summary.gpus_used
 
 
@@ -57,7 +58,7 @@ def _compared(report: Report) -> Iterator[DataFrame]:
     for place, comparison in enumerate(report.comparisons, start=1):
         ratios = {ratio.name: ratio for ratio in comparison.jobs}
         frame = flat([ratios.get(job.name) for job in report.summary.jobs], _RATIO_COLUMNS)
-        frame.insert(0, "base", _encodable(comparison.name))
+        frame.insert(0, "base", encodable(comparison.name))
         yield frame.add_prefix(f"compared{place if place > 1 else ''}_")
 
 
@@ -75,7 +76,7 @@ def to_json(report: Report) -> str:
         "resume": report.resume,
         "schema": SCHEMA,
         "kind": "report",
-        "title": _encodable(report.title),
+        "title": encodable(report.title),
         "score": _with(report.score, "failure_rate", "verdict", "provisional"),
         "price": _price(report),
         "power": _with(report.power) if report.power else None,
@@ -85,7 +86,7 @@ def to_json(report: Report) -> str:
         "gpus": _gpus(report.gpus) if report.gpus else None,
         "comparisons": [_comparison(comparison) for comparison in report.comparisons],
         "jobs": job_rows(report).to_dict("records"),
-        "summary": msgspec.structs.replace(report.summary, source=_encodable(report.summary.source)),
+        "summary": msgspec.structs.replace(report.summary, source=encodable(report.summary.source)),
     }
     return json_text(content)
 
@@ -123,7 +124,7 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
     own = _with(comparison, "tested", without="base")
     own["base_score"] = _with(comparison.base_score, "failure_rate", "verdict", "provisional", without="weighing")
     jobs = [_with(job, "refused", "ratio", "ratio_adj") for job in comparison.jobs]
-    return {**own, "base": _encodable(comparison.base.source), "jobs": jobs}
+    return {**own, "base": encodable(comparison.base.source), "jobs": jobs}
 
 
 def _with(record: Any, *properties: str, without: str = "") -> dict[str, Any]:
@@ -131,8 +132,3 @@ def _with(record: Any, *properties: str, without: str = "") -> dict[str, Any]:
     built: dict[str, Any] = msgspec.to_builtins(record, enc_hook=str)
     built.pop(without, None)
     return {**built, **{name: getattr(record, name) for name in properties}}
-
-
-def _encodable(name: str) -> str:
-    """The name of a file, its bytes that are not text replaced."""
-    return name.encode(errors="replace").decode()

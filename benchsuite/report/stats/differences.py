@@ -202,5 +202,5 @@ def _joined(values: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(values))
 
 
-def _bytes(number: int) -> str:
-    return f"{number / 2**30:.1f} GiB"
+def _bytes(number: int | None) -> str:
+    return _NONE if number is None else f"{number / 2**30:.1f} GiB"

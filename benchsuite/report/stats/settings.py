@@ -121,7 +121,7 @@ def _identity(summary: Summary) -> Iterator[tuple[str, object]]:
     tasks = [task for job in summary.jobs for task in job.tasks]
     yield "host", ({machine.host for machine in machines}, {task.host for task in tasks if task.host})
     yield "processor", [(machine.cpu, machine.cpus) for machine in machines]
-    yield "memory", [round(machine.memory_bytes / 2**30) for machine in machines]
+    yield "memory", [machine.memory_bytes and round(machine.memory_bytes / 2**30) for machine in machines]
     yield "GPU", {gpu.uuid for task in tasks for gpu in task.gpus} or _visible(machines)
 
 

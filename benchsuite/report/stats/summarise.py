@@ -12,7 +12,7 @@ import msgspec
 from benchsuite.describe import work
 from benchsuite.describe.profile import names
 from benchsuite.describe.tasks import Job, recorded_environ
-from benchsuite.errors import BenchError
+from benchsuite.errors import BenchError, encodable
 from benchsuite.records import Code, Result
 from benchsuite.report.measure.window import Window
 from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
@@ -40,7 +40,7 @@ def summarise(loaded: Loaded) -> Summary:
     jobs = tuple(_job(name, rows, loaded.in_progress, loaded.planned) for name, rows in by_job.items())
     left_out = _left_out(loaded)
     return Summary(
-        source=loaded.path.resolve().name,
+        source=encodable(loaded.path.resolve().name),
         created=loaded.run.created if loaded.run else wall,
         command=loaded.run.command if loaded.run else (),
         planned=loaded.planned,
@@ -56,7 +56,8 @@ def summarise(loaded: Loaded) -> Summary:
         jobs=jobs,
         reruns=_reruns(loaded),
         bad_files=tuple(
-            BadFile(file=file.relative_to(loaded.path).as_posix(), reason=why) for file, why in loaded.bad_files
+            BadFile(file=encodable(file.relative_to(loaded.path).as_posix()), reason=encodable(why))
+            for file, why in loaded.bad_files
         ),
         left_out=left_out,
         complete=complete(jobs, left_out) if loaded.planned else None,

@@ -14,9 +14,9 @@ from benchsuite.describe import entries, invocation
 from benchsuite.describe.changes import job_changes
 from benchsuite.describe.overrides import AS_THEN, Overrides
 from benchsuite.describe.plan import make_plan
-from benchsuite.describe.profile import Profile, of_text
-from benchsuite.describe.tasks import Plan, Task
-from benchsuite.errors import BenchError, ModelError
+from benchsuite.describe.profile import Profile, of_text, single
+from benchsuite.describe.tasks import Gpu, Plan, Task
+from benchsuite.errors import BenchError, ModelError, ProfileError
 from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Run
 from benchsuite.report.read.load import INSUFFICIENT, OPEN
@@ -37,7 +37,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
             yield from _planned_again(evidence.path, run, tasks)
             yield _whole(run, tasks)
         else:
-            yield note("plan", "no profile: a single task, as 'benchsuite run' and 'rerun' make it")
+            yield _single(run, tasks)
     if tasks is not None:
         yield _accounted(evidence)
         if evidence.attempts is not None:
@@ -52,18 +52,55 @@ def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Find
         yield _not_again(error, tasks)
         yield _hash(run, hashed.jobs(tasks, path / "plan.json"))
         return
-    troubles = list(_differing(plan.tasks, tasks))
-    if not troubles:
-        chosen = invocation.chosen(run.command)
-        changes = f", with the changes {shlex.join(chosen.changes)}" if chosen.changes else ""
-        yield ok("plan", f"the profile and the command line give the same plan again{changes}")
-    elif run.code.version == __version__:
-        yield all_or_bad("plan", troubles, "", remedy=_OTHER)
-    else:
-        text = f"this benchsuite ({__version__}) makes another plan than {run.code.version} did"
-        yield unmet("plan", text, _OTHER, troubles)
+    chosen = invocation.chosen(run.command)
+    changes = f", with the changes {shlex.join(chosen.changes)}" if chosen.changes else ""
+    fine = f"the profile and the command line give the same plan again{changes}"
+    yield _compared(run, list(_differing(plan.tasks, tasks)), fine)
     older = hashed.jobs_of_schema(run.begun_schema, profile.jobs)
     yield _hash(run, (*hashed.jobs(tasks, path / "plan.json"), *older, profile.sha256))
+
+
+def _compared(run: Run, troubles: Sequence[str], fine: str) -> Finding:
+    """The finding about the plan. A difference contradicts the records, unless another version made the plan."""
+    if not troubles:
+        return ok("plan", fine)
+    if run.code.version == __version__:
+        return all_or_bad("plan", troubles, "", remedy=_OTHER)
+    text = f"this benchsuite ({__version__}) makes another plan than {run.code.version} did"
+    return unmet("plan", text, _OTHER, troubles)
+
+
+def _single(run: Run, tasks: Sequence[Task]) -> Finding:
+    """The plan of `benchsuite run` against its command line. That of a rerun rests on a result that is not here."""
+    if any(task.rerun_of for task in tasks):
+        return note("plan", "no profile: 'benchsuite rerun' made the task from a result that is elsewhere")
+    try:
+        wanted = _of_run(run, tasks)
+    except ModelError as error:
+        remedy = "verify in the folder from which the run was started, where the model can be found"
+        return unmet("plan", f"cannot be planned again here: {error}", remedy)
+    except BenchError as error:
+        return all_or_bad("plan", [f"the command line gives no plan: {error}"], "")
+    fine = "no profile: a single task, which the command line gives again"
+    return _compared(run, list(_differing(wanted, tasks)), fine)
+
+
+def _of_run(run: Run, tasks: Sequence[Task]) -> Sequence[Task]:
+    """The tasks that the command line of `benchsuite run` gives.
+
+    Raises:
+        BenchError: it names none of the planned models, or the model or a change cannot be read.
+    """
+    before = run.command[: run.command.index("--")] if "--" in run.command else run.command
+    entry = next((name for task in tasks if (name := task.job.entry or task.job.model) in before), None)
+    if entry is None:
+        raise ProfileError("it names another model than plan.json")
+    asked = Overrides.parse(invocation.chosen(run.command).changes)
+    overrides = Overrides((*AS_THEN.get(run.begun_schema, ()), *asked.pairs))
+    job = single(None, entry, overrides) if ":" in entry else single(entry, None, overrides)
+    visible = _visible(run)
+    chosen = visible if job.placement.devices == "all" else visible[:1]
+    return make_plan("run", [job], chosen, environ={}).tasks
 
 
 def _not_again(error: BenchError, tasks: Sequence[Task]) -> Finding:
@@ -89,13 +126,17 @@ def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
     profile = of_text(
         run.profile.text, Path(run.profile.path), only=chosen.only, exclude=chosen.exclude, overrides=overrides
     )
+    return profile, make_plan(profile.name, profile.jobs, _visible(run), environ={}, repeats=run.repeats)
+
+
+def _visible(run: Run) -> list[Gpu]:
+    """The GPUs that the run might use, in their order."""
     gpus = {gpu.uuid: gpu for gpu in run.machine.gpus}
-    visible = [
+    return [
         msgspec.structs.replace(gpus[uuid], visible_index=index)
         for index, uuid in enumerate(run.machine.visible)
         if uuid in gpus
     ]
-    return profile, make_plan(profile.name, profile.jobs, visible, environ={}, repeats=run.repeats)
 
 
 def _differing(again: Sequence[Task], kept: Sequence[Task]) -> Iterator[str]:
