@@ -18,7 +18,7 @@ class Finding(Record, frozen=True, kw_only=True):
     """The outcome of one check.
 
     "bad": results would be wrong, or the records of a run contradict each other. "unmet": the records are in order, but
-    a tender could demand more; BAD under --strict, else a note. `details` lists what the finding is about.
+    a purchase could require more; BAD under --strict, else a note. `details` lists what the finding is about.
     """
 
     about: str

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import keep_results, make_result
 from support import PROGRAMS, benchsuite, environ, in_process, one_line_error, read_results, write_profile
 
 from benchsuite.cli import benchsuite as group
@@ -50,7 +51,7 @@ def test_wrong_usage_is_one_line(arguments: list[str], tmp_path: Path) -> None:
             [" benchsuite jobs smoke --name vae -- --batch-size 4 --compile --lr 1"],
         ),
         (["run", "vae", "--precision=bf16"], [" benchsuite run vae -- --precision=bf16"]),
-        (["jobs", "smoke", "--nam", "vae"], ["--name"]),
+        (["jobs", "smoke", "--nam", "vae"], ["No such option '--nam'; did you mean '--name'?"]),
     ],
 )
 def test_a_mistyped_line_is_answered_with_the_one_that_was_meant(
@@ -101,6 +102,20 @@ def test_lists(tmp_path: Path) -> None:
     datasets = in_process("list", "datasets", cwd=tmp_path).stdout
     for name in ("mnist", "fake_imagenet", "bsds500", "coco", "wmt16", "wikitext2", "ml20m", "time_series"):
         assert f"\n{name}: " in f"\n{datasets}"
+
+
+def test_a_rerun_of_a_folder_names_a_result_in_it(tmp_path: Path) -> None:
+    (file,) = keep_results(tmp_path / "run", [make_result()])
+    one_line_error(in_process("rerun", "run", cwd=tmp_path), f"such as run/{file.name}")
+    (tmp_path / "empty").mkdir()
+    one_line_error(in_process("rerun", "empty", cwd=tmp_path), "name the file of one result")
+
+
+def test_baselines_are_listed_with_dates_to_the_minute(tmp_path: Path) -> None:
+    lines = in_process("list", "baselines", cwd=tmp_path).stdout.splitlines()
+    assert [line.partition(" jobs, ")[2].partition(" (")[0] for line in lines] == [
+        "2026-11-28 10:58 UTC", "2026-11-28 14:22 UTC", "2020-08-06", "2020-08-06"
+    ]  # fmt: skip
 
 
 def test_the_schema_is_generated_from_the_types_and_is_that_of_version_4(tmp_path: Path) -> None:

@@ -115,6 +115,15 @@ def test_bad_input_is_one_line_and_exit_status_2(call: Call, tmp_path: Path, com
         assert expected in err
 
 
+def test_the_json_of_a_report_is_not_read_and_the_remedy_is_a_summary(call: Call, tmp_path: Path) -> None:
+    keep_results(tmp_path / "run", [make_result()])
+    for name, options in (("report.json", ()), ("systems.json", ("--systems",))):
+        assert call("report", *options, tmp_path / "run", "--json", tmp_path / name)[0] == 0
+        code, _, err = call("report", tmp_path / name)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "benchsuite summary OUT -o FILE" in err
+
+
 def test_bad_weights_are_exit_status_2(call: Call, tmp_path: Path) -> None:
     keep_results(tmp_path / "run", [make_result()])
     (tmp_path / "w.json").write_text('{"vae": "8"}')

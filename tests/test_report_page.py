@@ -163,7 +163,7 @@ def test_all_parts_are_there_in_order(tmp_path: Path) -> None:
     assert "\N{MINUS SIGN}2.0" in [cell for row in read.tables[1] for cell in row], "GPU 1 against the median"
     assert all(head.get("scope") for head in read.named("th"))
     assert 'aria-sort="none"' in text
-    assert "<dd>jobs suite</dd>" in text
+    assert "<dd>benchsuite jobs suite</dd>" in text
 
 
 def test_a_failure_has_its_type_and_a_link_to_its_log(tmp_path: Path) -> None:

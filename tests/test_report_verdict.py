@@ -564,10 +564,8 @@ def test_values_that_are_long_show_where_they_differ() -> None:
 
 def test_process_ids_are_no_difference_in_isolation() -> None:
     words = "CPU none, memory none (another run of benchsuite is on this machine ({}): its share and ours overlap)"
-    here, base = (
-        made_run(made_job("a", [1.0]), isolation={words.format(who): 1})
-        for who in ("process 7", "process 8, process 9")
-    )
+    fences = (words.format("process 7"), words.format("process 8, process 9"), "fenced")
+    here, base, other = (made_run(made_job("a", [1.0]), isolation={fence: 1}) for fence in fences)
     assert "isolation" not in {d.what for d in differences(here, base).found}
     other = made_run(made_job("a", [1.0]), isolation={"CPU affinity, memory none": 1})
     assert "isolation" in {d.what for d in differences(here, other).found}

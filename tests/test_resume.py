@@ -97,6 +97,7 @@ def test_failures_stand_and_the_interrupted_are_done_again(stopped: tuple[Path, 
     again = benchsuite(*arguments, "--resume", cwd=folder)
     assert again.returncode == 1
     assert "3 tasks (3 of them in earlier invocations): 2 passed, 1 failed, 0 not run" in again.stderr
+    assert "Nothing to do" in again.stderr and "Nothing to do" not in done.stderr
     assert len(statuses(folder / "out")["fails.J0"]) == 1
 
 

@@ -507,7 +507,9 @@ def places(ground: Mapping[str, CgroupPlace]) -> str:
 
 def swept_of(*names: str) -> list[str]:
     """What a run that starts says it ended of these; in version 2 it also ends what other tests left beside."""
-    return [line for line in Fencing.choose("none", require=False, largest=1).swept if line.startswith(names)]
+    return [
+        line for line in Fencing.choose("none", require=False, largest=1).swept if any(name in line for name in names)
+    ]
 
 
 def test_what_a_killed_run_left_is_found_ended_and_reported(ground: Cgroup) -> None:

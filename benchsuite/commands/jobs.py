@@ -195,6 +195,8 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     def progress_of(left: Left) -> Progress:
         nonlocal progress, total
         total = len(left.plan.tasks)
+        if not left.remaining.waves:
+            click.echo("Nothing to do: every task of this run has ended. A higher --repeat adds repeats.", err=True)
         progress = Progress(figure, settled=left.settled, foresee=warnings)
         return progress
 

@@ -14,7 +14,7 @@ from benchsuite.describe.overrides import FIELDS
 from benchsuite.describe.tasks import Job, written
 from benchsuite.describe.training import Training
 
-# The mark of a parameter in which the models of one fused array may differ, and what it means.
+# The mark of a parameter in which the models that one process trains together may differ, and what it means.
 FUSIBLE = "*"
 LEGEND = f"{FUSIBLE} may differ between the models that one task trains as an array"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from benchsuite.report.stats.sessions import together
 from benchsuite.report.stats.summarise import summarise
 from benchsuite.schema import kind_of
 
+_REPORT = re.compile(rb'"kind":\s*"(report|systems)"')
+# More than a headline needs.
+_HEAD_BYTES = 4096
+
 
 def summary_of(path: Path) -> Summary:
     """The summary in a file, of the result in a file, or of a results folder, also of milarun 2020.
@@ -27,6 +32,9 @@ def summary_of(path: Path) -> Summary:
     """
     path = _meant(path)
     if path.is_file():
+        if _is_report(path):
+            remedy = "name the run itself, or keep its summary with 'benchsuite summary OUT -o FILE'"
+            raise ResultError(f"{path}: what 'report --json' wrote, which no command reads; {remedy}")
         if is_result(path):
             return summarise(load_file(path))
         return summary_files.read_file(path) or read_summary(path)
@@ -52,11 +60,21 @@ def _meant(path: Path) -> Path:
 
 def is_result(path: Path) -> bool:
     """Whether a path is the file of one result."""
+    return kind_of(_head(path)) == "result"
+
+
+def _is_report(path: Path) -> bool:
+    """Whether a path is what `report --json` wrote. The kind stands behind the headline there."""
+    return bool(_REPORT.search(_head(path)))
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a file; empty if it cannot be read, for a reason that `read_summary` names."""
     try:
         with path.open("rb") as file:
-            return kind_of(file.read(200)) == "result"
+            return file.read(_HEAD_BYTES)
     except OSError:
-        return False  # `read_summary` names the reason
+        return b""
 
 
 def summary_of_runs(paths: Sequence[Path]) -> Summary:
