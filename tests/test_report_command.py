@@ -157,7 +157,10 @@ def test_a_summary_stands_for_its_folder(call: Call, tmp_path: Path) -> None:
     (folder / "logs").rmdir()
     assert "All that the tasks printed" not in call("report", "--full", folder)[1]
     against = call("report", folder, "--compare", file)[1]
-    assert f"No ratio to {file}: this run has no score; the baseline: x fails in 1 of 1 task." in unwrapped(against)
+    assert (
+        f"No ratio over all jobs to {file}: this run has no score; the baseline: x fails in 1 of 1 task."
+        in unwrapped(against)
+    )
 
 
 def test_a_summary_is_printed_and_overwrites_nothing(call: Call, tmp_path: Path) -> None:
@@ -205,7 +208,7 @@ def test_a_run_in_progress_has_exit_status_0_with_a_figure_and_1_without(call: C
             kept = json.loads(call("summary", tmp_path / name)[1])
         (tmp_path / "kept.json").write_text(json.dumps(kept))
         assert "UNFINISHED" in call("report", tmp_path / "kept.json")[1]
-        assert "UNFINISHED" not in call("report", tmp_path / name)[1]
+        assert "Continue: benchsuite jobs --resume" in call("report", tmp_path / name)[1]
 
 
 def test_a_printed_summary_does_not_steer_the_terminal(call: Call, tmp_path: Path) -> None:

@@ -470,9 +470,9 @@ def test_matrices(call: Call, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     out = out[out.index("GPUs side by side") :]
     for title, row in (
-        ("Mean over repeats", "vae 100.0 55.6 66.7 fail 1/3"),
-        ("Lowest of the repeats", "vae 100.0 50.0 25.0 fail 1/3"),
-        ("Highest of the repeats", "vae 100.0 60.0 100.0 fail 1/3"),
+        ("Mean over repeats", "vae +50.0 -16.7 0.0 fail 1/3"),
+        ("Lowest of the repeats", "vae +100.0 0.0 -50.0 fail 1/3"),
+        ("Highest of the repeats", "vae 0.0 -40.0 0.0 fail 1/3"),
     ):
         table = out[out.index(title) :].splitlines()
         assert table[1].strip() == "hostA"
@@ -481,7 +481,7 @@ def test_matrices(call: Call, tmp_path: Path) -> None:
     assert "GPUs side by side" not in call("report", tmp_path / "run")[1]
 
 
-def test_hosts_have_matrices_of_their_own_and_one_best(call: Call, tmp_path: Path) -> None:
+def test_hosts_have_matrices_of_their_own_and_one_median(call: Call, tmp_path: Path) -> None:
     results = [
         make_result(gpu=g, host=host, rates=[rate] * 30)
         for host, rate in (("east", 100), ("west", 50))
@@ -491,7 +491,7 @@ def test_hosts_have_matrices_of_their_own_and_one_best(call: Call, tmp_path: Pat
     out = call("report", tmp_path, "--compare-gpus")[1]
     out = out[out.index("GPUs side by side") :]
     assert out.index("east") < out.index("west")
-    assert line_of(out[out.index("west") :], "vae ") == ["vae", "50.0", "50.0"]
+    assert line_of(out[out.index("west") :], "vae ") == ["vae", "-33.3", "-33.3"]
     assert "One repeat" in out
     assert "Lowest" not in out
 

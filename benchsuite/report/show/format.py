@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from benchsuite import errors
-from benchsuite.report.measure.intervals import Interval
+
+if TYPE_CHECKING:  # light to import: no scipy
+    from benchsuite.report.measure.intervals import Interval
 
 NONE = "n/a"
 # Up to this half width an interval is about symmetric.

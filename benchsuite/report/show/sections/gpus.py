@@ -40,7 +40,7 @@ def gpus_section(found: GpuComparison | None, brief: bool = False) -> Section | 
     Args:
         brief: leave out the matrices if nothing can be tested.
     """
-    if found and brief and found.cells and not (found.tests or found.outliers or found.failing):
+    if found and brief and found.cells and not (found.tests or found.outliers or found.failing or found.suspects):
         return Section("GPUs side by side", tuple(findings(found)))
     return Section("GPUs side by side (% from the row's median)", tuple(_parts(found))) if found else None
 

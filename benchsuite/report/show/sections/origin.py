@@ -39,7 +39,7 @@ def hardware(summary: Summary, brand: bool = False) -> str:
     if used and models:
         return f"{count(used, 'GPU')} ({', '.join(_model(model, brand) for model in few(models, _MODELS))})"
     # The file of one result is named by its job.
-    one_job = len(summary.jobs) == 1 and not (summary.planned or summary.provenance or summary.origin)
+    one_job = len(summary.jobs) == 1 and not summary.planned and summary.source.endswith(".json")
     source = one_line(summary.jobs[0].name if one_job else PurePath(summary.source).stem, 60)
     if used:
         return f"{source} ({count(used, 'GPU')})"
