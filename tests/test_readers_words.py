@@ -143,15 +143,15 @@ def idx_file(count: int, side: int = 28) -> bytes:
 
 
 def test_images_come_scaled_and_the_last_batch_is_short(tmp_path: Path) -> None:
-    share = handmade(tmp_path, "vae", train_images=idx_file(11))
-    (one,), (two,), (last,), (again,) = taken("vae", share, 4)
-    assert [len(batch) for batch in (one, two, last, again)] == [4, 4, 3, 4]
-    whole = torch.cat((one, two, last))
-    assert whole.shape == (11, 1, 28, 28) and torch.equal(whole.amin((1, 2, 3)), whole.amax((1, 2, 3)))
+    share = handmade(tmp_path, "vae", train_images=idx_file(14))
+    (one,), (two,), (three,), (last,), (again,) = taken("vae", share, 5)
+    assert [len(batch) for batch in (one, two, three, last, again)] == [4, 4, 4, 2, 4]
+    whole = torch.cat((one, two, three, last))
+    assert whole.shape == (14, 1, 28, 28) and torch.equal(whole.amin((1, 2, 3)), whole.amax((1, 2, 3)))
     numbers = (whole[:, 0, 0, 0] * 255).round().int().tolist()
-    assert sorted(numbers) == list(range(11)) != numbers
+    assert sorted(numbers) == list(range(14)) != numbers
     ranks = [torch.cat([b[0] for b in taken("vae", share_of(share, rank, 2), 2)])[:, 0, 0, 0] for rank in (0, 1)]
-    assert len(set(torch.cat(ranks).tolist())) == 5 + 5
+    assert len(set(torch.cat(ranks).tolist())) == 7 + 7
 
 
 def npy(array: Any) -> bytes:
@@ -222,17 +222,25 @@ def test_users_and_movies_are_renumbered_in_order_of_their_ids(tmp_path: Path, m
 
 
 def test_a_pass_is_every_interaction_with_its_negatives(tmp_path: Path) -> None:
-    share = handmade(tmp_path, "recommendation", ratings=HEADER + RATED)
-    batches = taken("recommendation", share, 20, batch_size=2, negatives=2)
-    assert [len(batch[0]) for batch in batches[:9]] == [2, 2, 2, 2, 2, 2, 2, 1, 2]
+    share = handmade(tmp_path, "recommendation", ratings=HEADER + RATED + b"9,10,4.5,5\n")
+    batches = taken("recommendation", share, 10, batch_size=4, negatives=2)
+    assert [len(batch[0]) for batch in batches] == [4, 4, 4, 4, 2] * 2
     orders = []
-    for batches_of_pass in (batches[:8], batches[8:16]):
+    for batches_of_pass in (batches[:5], batches[5:]):
         users, items, labels = (torch.cat(parts) for parts in zip(*batches_of_pass, strict=True))
-        assert labels.view(-1, 3).tolist() == [[1, 0, 0]] * 5
+        assert labels.view(-1, 3).tolist() == [[1, 0, 0]] * 6
         assert torch.equal(users.view(-1, 3), users.view(-1, 3)[:, :1].expand(-1, 3))
         orders.append(list(zip(users[labels == 1].tolist(), items[labels == 1].tolist(), strict=True)))
-        assert sorted(orders[-1]) == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 1)]
+        assert sorted(orders[-1]) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 1)]
     assert orders[0] != orders[1]
+
+
+def test_no_batch_of_examples_is_of_one(tmp_path: Path) -> None:
+    share = handmade(tmp_path, "recommendation", ratings=HEADER + RATED)  # 5 interactions
+    batches = taken("recommendation", share, 8, batch_size=4, negatives=2)
+    assert {len(batch[0]) for batch in batches} == {4}
+    batches = taken("recommendation", share, 8, batch_size=3, negatives=4)  # the last 2 interactions give 10 examples
+    assert {len(batch[0]) for batch in batches} == {3}
 
 
 def test_ranks_take_interactions_in_turns(folders: dict[str, DataFolder]) -> None:

@@ -86,7 +86,7 @@ def cycled(batch_size: int) -> Iterator[Tensor]:
 def batches_of(params: Params, share: Share) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Users, items and labels, each [batch_size], from a stream with 1 + `negatives` examples for each positive.
 
-    The last batches of a pass over a data set may be short.
+    The last batches of a pass over a data set may be short; one of a single example is left out.
 
     Raises:
         ModelError: the data set cannot be read, is smaller than a batch, or has too many users or items.
@@ -107,6 +107,8 @@ def examples(
     for positives in order:
         users, items = (column[positives].long() for column in known)
         for place in torch.arange(group * len(positives)).split(params.batch_size):
+            if len(place) == 1 < params.batch_size:
+                continue  # as `rows`: no last batch of one
             positive, row = place % group == 0, place // group
             drawn = torch.randint(params.items, (len(place),), generator=draws)
             yield users[row], torch.where(positive, items[row], drawn), positive.float()
