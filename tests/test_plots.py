@@ -217,7 +217,7 @@ def test_a_comparison_names_each_job_that_it_leaves_out_with_the_reason(tmp_path
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["fails", "a"]
     assert figure.axes[0].texts[0].get_text() == "FAILS: fails in 1 of 1 task here"
     notes = " ".join(figure.get_supxlabel().split())
-    for note in ("not in the baseline: new", "not in this run: old", "No ratio over all jobs: this run: fails fails"):
+    for note in ("not in the baseline: new", "not in this run: old", "No ratio over all jobs: this run has no score"):
         assert note in notes
     assert "Left out, another workload: " in notes
     unlike = drawn_plot("compare", tmp_path / "here", base=base, base_name="base", compare_unlike=True)
@@ -349,5 +349,5 @@ def test_bad_use_of_plot_is_one_line(tmp_path: Path) -> None:
     one_line_error(in_process("plot", str(run), "--kind", "scaling", "-o", "x.jpg", cwd=tmp_path), "x.jpg", ".png")
     keep_run(tmp_path / "other", [make_result()])
     nothing = in_process("plot", "other", "--kind", "scaling", cwd=tmp_path)
-    one_line_error(nothing, "no job with placement gpu_progression has a figure")
+    one_line_error(nothing, "no job with placement gpu_progression has a number")
     assert not (tmp_path / "scaling.png").exists()

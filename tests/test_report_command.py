@@ -166,7 +166,7 @@ def test_a_summary_stands_for_its_folder(call: Call, tmp_path: Path) -> None:
 def test_a_summary_is_printed_and_overwrites_nothing(call: Call, tmp_path: Path) -> None:
     keep_run(tmp_path / "run", [make_result()])
     printed = call("summary", tmp_path / "run")[1]
-    assert (json.loads(printed)["kind"], json.loads(printed)["schema"]) == ("summary", 3)
+    assert (json.loads(printed)["kind"], json.loads(printed)["schema"]) == ("summary", 4)
     assert call("summary", tmp_path / "run", "-o", "-")[1] == printed
     (tmp_path / "s.json").write_text("mine")
     code, out, err = call("summary", tmp_path / "run", "-o", tmp_path / "s.json")

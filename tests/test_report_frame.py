@@ -58,7 +58,7 @@ def test_the_columns_of_a_task_frame_have_one_type_whatever_the_run(tmp_path: Pa
 def test_a_job_frame_has_the_figures_of_records_within_and_the_time_under_each_clock_event(tmp_path: Path) -> None:
     frame = job_frame(summary(tmp_path)).set_index("name")
     vae = frame.loc["vae"]
-    assert (vae["n"], vae["fail"], vae["perf"], vae["use_power_w"]) == (3, 2, 100.0, 650.0)
+    assert (vae["n"], vae["fail"], vae["perf"], vae["use_power_w"]) == (3, 1, 100.0, 650.0)
     assert (vae["use_sw_power_cap"], vae["use_hw_thermal"]) == (0.2, 0.0)
     assert frame.loc["group.2", "use_sw_power_cap"] is None
 

@@ -69,7 +69,7 @@ def test_the_made_up_run_is_a_whole_one(scale: ModuleType, tmp_path: Path) -> No
     records = found[RECORDS]
     assert {finding.state for finding in records} == {"ok", "note"}, records
     assert [finding.about for finding in records if finding.state == "note"] == ["events"], "no worker wrote events"
-    assert {f.about for f in found[DEMANDS] if f.state != "ok"} == {"repeats"}
+    assert {f.about for f in found[DEMANDS] if f.state != "ok"} == {"repeats", "precision"}
 
 
 def test_the_script_tells_seconds_and_memory() -> None:

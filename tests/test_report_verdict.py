@@ -461,7 +461,7 @@ def test_what_a_side_does_not_tell_is_no_difference(tmp_path: Path) -> None:
     bare = of_jobs(settings={}, tasks=())(of_run(machines=(), code=(), isolation={}, gpus_used=0)(here))
     assert differences(here, bare).found == ()
     of_base = ("host", "machine", "GPUs used", "code", "isolation", "settings of jobs")
-    assert differences(here, bare).unknown == (*(f"{what} (base)" for what in of_base), "data (both)")
+    assert differences(here, bare).unknown == (*(f"{what} (the baseline)" for what in of_base), "data (both)")
     assert "machine (this run)" in differences(bare, here).unknown
     counted = of_run(gpus_used=8)(bare)
     assert [(d.what, d.base, d.here) for d in differences(here, counted).found] == [("GPUs used", "8", "2")]
@@ -524,7 +524,7 @@ def test_several_bases_each_have_a_section_in_order(runs: Path, capsys: pytest.C
     assert re.search(rf"Per GPU / {re.escape(labels[1])} 0\.97x SLOWER over 4 common jobs; 95 %: 0\.9", score)
     assert f"Per GPU / {labels[2]} 1.00x SAME (identical) over 4 common jobs Whole machine" in score
     first = unwrapped(out[: out.index("\n\n")])
-    assert f"No ratio over all jobs to {bases[0]}: another workload" in first
+    assert f"No ratio to {bases[0]}: another workload" in first
     assert f"Against {bases[2]}: per GPU 1.00x, whole machine 1.00x (2 GPUs against 2). Both SAME" in first
 
 
