@@ -208,7 +208,7 @@ def test_a_run_in_progress_has_exit_status_0_with_a_figure_and_1_without(call: C
             kept = json.loads(call("summary", tmp_path / name)[1])
         (tmp_path / "kept.json").write_text(json.dumps(kept))
         assert "UNFINISHED" in call("report", tmp_path / "kept.json")[1]
-        assert "Continue: benchsuite jobs --resume" in call("report", tmp_path / name)[1]
+        assert "\nContinue: " in call("report", tmp_path / name)[1]
 
 
 def test_a_printed_summary_does_not_steer_the_terminal(call: Call, tmp_path: Path) -> None:
