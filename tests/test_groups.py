@@ -209,7 +209,7 @@ def test_a_group_is_one_task_with_the_slices_of_each_rank(tmp_path: Path) -> Non
     assert one.warm_up and other.warm_up
     assert one.warm_up.steps == other.warm_up.steps > WARM_UP_STEPS, "both take the same steps before they measure"
     assert min(one.warm_up.elapsed_s, other.warm_up.elapsed_s) >= 1.0
-    report = benchsuite("report", "out", cwd=tmp_path).stdout
+    report = benchsuite("report", "--full", "out", cwd=tmp_path).stdout
     total = sum(s.items for stream in (one, other) for s in stream.slices)
     assert total > 0
     assert "batch of 16 for each of 2 ranks, 32 in all" in " ".join(report.split())
