@@ -88,6 +88,12 @@ def test_no_form_of_the_report_shows_a_score(tmp_path: Path, call: Call) -> None
     assert scored["reason"] == WHY
 
 
+def test_the_short_report_flags_no_job(call: Call, tmp_path: Path) -> None:
+    keep_run(tmp_path / "run", [result("a", rates=[50] * 10 + [100] * 20)])
+    code, out, _ = call("report", tmp_path / "run")
+    assert (code, "Works on this machine: 1 of 1 job trains." in out, "flagged" in out) == (0, True, False)
+
+
 def test_a_terminal_shows_it_under_its_own_title(tmp_path: Path) -> None:
     text = text_of(summary_for(tmp_path, result("a")))
     assert "Works on this machine  1 of 1 job trains" in text

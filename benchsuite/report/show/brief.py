@@ -75,7 +75,7 @@ def _legend(report: Report) -> str:
 def _explained(report: Report) -> Iterator[str]:
     jobs = report.summary.jobs
     yield "number: items/s, mean over tasks."
-    if any(job.unsteady for job in jobs):
+    if any(job.unsteady for job in jobs) and not smoke_check(report.summary):
         yield f"flagged: {flagged_words(report.summary)}."
     if report.comparisons:
         yield "x: this run's speed over the baseline's; a word is a verdict, which needs 3 repeats on both sides."

@@ -15,6 +15,7 @@ from benchsuite.report.show.sections.jobs import interval, unit, unsteady
 from benchsuite.report.show.sections.named_difference import setting_word
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.ratios import JobRatio
+from benchsuite.report.stats.smoke import smoke_check
 
 _SLOWER = ("SLOWER", "FAILS")
 
@@ -84,7 +85,7 @@ def _columns(summary: Summary, comparisons: Sequence[Comparison]) -> Iterator[Co
         yield Column("failed", lambda one: _failed(one.job), right=True)
     if any(job.to_run for job in summary.jobs) or summary.in_progress:
         yield Column("to run", lambda one: one.job.to_run, right=True, rank=1)
-    if any(job.unsteady for job in summary.jobs):
+    if any(job.unsteady for job in summary.jobs) and not smoke_check(summary):
         yield Column("flagged", lambda one: unsteady(one.job), right=True, rank=2)
     yield Column("number", lambda one: one.job.perf, number, right=True)
     yield Column("unit", lambda one: unit(one.job), rank=4)
