@@ -81,7 +81,7 @@ def test_a_result_and_a_run_that_an_editor_saved_are_read(call: Call, tmp_path: 
 
 def test_the_bytes_of_a_host_name_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: ODD)
-    assert machine.facts_sha256(machine.describe({}))
+    assert machine.describe({}).sha256
     assert (machine.describe({}).host, read_clock().host) == ("odd?", "odd?")
 
 

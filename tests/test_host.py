@@ -188,8 +188,8 @@ def test_the_hash_of_the_facts_changes_with_them() -> None:
     import msgspec
 
     one = machine.describe({})
-    assert machine.facts_sha256(one) == machine.facts_sha256(machine.describe({}))
-    assert machine.facts_sha256(one) != machine.facts_sha256(msgspec.structs.replace(one, host="other"))
+    assert one.sha256 == machine.describe({}).sha256
+    assert one.sha256 != msgspec.structs.replace(one, host="other").sha256
 
 
 def test_code_in_a_checkout_names_its_commit() -> None:

@@ -40,11 +40,6 @@ def describe(environ: Mapping[str, str]) -> Machine:
     )
 
 
-def facts_sha256(machine: Machine) -> str:
-    """The hash that identifies the machine facts of a run in its results."""
-    return machine.sha256
-
-
 def code() -> Code:
     """The version, and the commit if the package runs from a git checkout."""
     root = Path(__file__).resolve().parents[2]

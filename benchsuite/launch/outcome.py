@@ -11,7 +11,6 @@ import msgspec
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import one_line
 from benchsuite.events import Raised, Ready
-from benchsuite.host.machine import facts_sha256
 from benchsuite.isolation import enter
 from benchsuite.launch import process
 from benchsuite.launch.child import Child
@@ -159,7 +158,7 @@ def orphaned(task: Task, attempt: int, seen: TaskEvents, run: Run, start: Attemp
         start: the line that noted the task's start; without it the clock of its slices is unknown.
     """
     began_s = start.monotonic_s if start and start.monotonic_s is not None else None
-    setting = Setting(run.machine, facts_sha256(run.machine), run.code, began_s or 0.0)
+    setting = Setting(run.machine, run.machine.sha256, run.code, began_s or 0.0)
     message = f"the run was cut off; {len(seen.slices)} slices were finished"
     error = Failure(kind="interrupted", message=message)
     clock = Clock(

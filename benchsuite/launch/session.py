@@ -178,7 +178,7 @@ def _report(observer: Observer, means: RunMeans, how: Invocation, tasks: Sequenc
 
 
 def _setting(machine: Machine) -> Setting:
-    return Setting(machine, host.facts_sha256(machine), host.code(), time.monotonic())
+    return Setting(machine, machine.sha256, host.code(), time.monotonic())
 
 
 def data_root(given: str | None, environ: Mapping[str, str]) -> str | None:
