@@ -173,6 +173,11 @@ def build(model: ModuleType, **changed: Any) -> Workload:
     torch.manual_seed(params.seed)
     workload = model.build(params)
     assert isinstance(workload, Workload)
+    if workload.fill:
+        from benchsuite.describe.training import Training
+        from benchsuite.worker.step import place
+
+        place(workload, Training(), "cpu")
     return workload
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -244,6 +245,53 @@ def test_several_updates_train_their_own_module_and_pass_a_carry() -> None:
     assert seen[0] is None
     assert not seen[1].requires_grad
     assert [float(count) for count in seen[1:]] == pytest.approx([float(counts[0] + 1), float(sum(counts[:2]) + 2)])
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_update_of_several_times_takes_the_batch_in_parts_and_is_followed_by_after(accumulate: int) -> None:
+    (batch,) = points(1)
+    workload = line(Optimiser(optim.SGD, {"lr": 0.5}))
+    net = copy.deepcopy(workload.modules["net"])
+
+    def clip(module: nn.Module) -> None:
+        for param in module.parameters():
+            param.clamp_(-0.3, 0.3)
+
+    update = replace(workload.updates[0], times=2, after=clip)
+    step = make_step(replace(workload, updates=(update,)), Training(accumulate=accumulate))
+    assert step.run(batch) == 8
+    sgd = optim.SGD(net.parameters(), lr=0.5)
+    for rows in (slice(0, 4), slice(4, 8)):
+        loss = F.mse_loss(net(batch[0][rows]), batch[1][rows])
+        sgd.zero_grad()
+        loss.backward()
+        sgd.step()
+        with torch.no_grad():
+            clip(net)
+    for mine, by_hand in zip(workload.modules["net"].parameters(), net.parameters(), strict=True):
+        assert torch.allclose(mine, by_hand, atol=1e-6)
+        assert mine.abs().max() <= 0.3
+    assert float(step.losses[0]) == pytest.approx(loss.item(), rel=1e-5)
+    with pytest.raises(ModelError, match=r"Update.times 2: a batch has 1 samples"):
+        step.run((batch[0][:1], batch[1][:1]))
+
+
+def test_modules_of_the_meta_device_are_filled_name_by_name() -> None:
+    with torch.device("meta"):
+        net = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+    names: list[str] = []
+
+    def fill(name: str, tensor: Tensor) -> None:
+        names.append(name)
+        tensor.fill_(len(names))
+
+    workload = replace(line(ADAM), modules={"net": net}, fill=fill)
+    make_step(workload)
+    assert {param.device.type for param in net.parameters()} == {"cpu"}
+    assert names == [f"net.{name}" for name in net.state_dict() if name in dict(net.named_parameters())] + [
+        f"net.{name}" for name, _ in net.named_buffers()
+    ]
+    assert float(net[0].bias[0].detach()) == 2.0
 
 
 def test_a_model_that_steps_by_itself_is_left_alone() -> None:

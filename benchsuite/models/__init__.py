@@ -15,7 +15,7 @@ A model is one file of this folder, and the file's name is its name. It holds
 Rules for its author:
 
 - Modules are built on the CPU, without a wrapper and without an optimiser; every trainable one of their parameters gets
-  a gradient in each step.
+  a gradient in each step. A large model builds them on torch's meta device, which holds no values, and gives `fill`.
 - A loss calls the `nets` that it receives and captures no module: these nets may be compiled, wrapped or stacked.
 - A loss is a mean over the batch, so that batches and gradients can be split and averaged.
 - Nothing syncs: no `.item()`, no `.cpu()`, no printing of tensors.
@@ -82,11 +82,17 @@ class Update:
 
     `loss(nets, batch, carry)` returns the mean loss (a tensor of no dimensions) and the carry. The next update receives
     the carry detached.
+
+    With `times` over 1 the batch is cut into as many parts, and each part in turn gets a backward pass and an optimiser
+    step. `after(module)` changes the trained module after each of them, without gradients; it clips weights, for
+    example.
     """
 
     trains: str
     loss: Loss
     optimiser: Optimiser
+    times: int = 1
+    after: Callable[[nn.Module], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,13 @@ class Workload:
     sync. A model has `modules` and `updates`. A model for which no loss fits (an episode of reinforcement learning) has
     a `step` of its own instead, which returns the items that it processed, takes its device from its modules and may
     leave its last losses, on the device, in `losses`. A model that only loads data has neither.
+
+    `fill(name, tensor)` is given if the modules are on the meta device. It draws the values of one parameter or buffer
+    in place, on the tensor's device. `name` is `MODULE.PATH`. Each name has random numbers of its own, so that a way of
+    training can fill the tensors one by one. No tensor of such a model has two names.
+
+    `blocks` are the repeated modules of a large model, in the order of the forward pass. A way of training shards them,
+    or checkpoints their activations, one by one.
     """
 
     unit: str
@@ -119,6 +132,8 @@ class Workload:
     chain: Chain | None = None
     step: Callable[[Batch], int] | None = None
     losses: list[Tensor] = field(default_factory=list)
+    fill: Callable[[str, Tensor], None] | None = None
+    blocks: tuple[nn.Module, ...] = ()
 
 
 def supervised(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchsuite.describe.training import Training
-from benchsuite.models import Optimiser
+from benchsuite.models import Optimiser, Update
 from benchsuite.worker.precision import device_type
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,12 @@ class Learner:
 
 
 def learner(
-    params: list[Tensor], spec: Optimiser, training: Training, device: str, only: list[Tensor] | None
+    params: list[Tensor],
+    spec: Optimiser,
+    training: Training,
+    device: str,
+    only: list[Tensor] | None,
+    after: Callable[[], None] | None = None,
 ) -> Learner:
     """The learner of `params`. Place and wrap their modules first: the optimiser keeps references to the parameters.
 
@@ -45,6 +50,7 @@ def learner(
         training: precision and compile mode decide on loss scaling and the optimiser's fused form.
         device: torch's name.
         only: the parameters for which the backward pass computes gradients; None for all that the loss depends on.
+        after: called after each of the optimiser's steps, without gradients.
     """
     import torch
 
@@ -55,8 +61,31 @@ def learner(
         _begin_momentum(optimiser)
     clip = partial(torch.nn.utils.clip_grad_norm_, params, spec.clip_norm) if spec.clip_norm is not None else None
     if scaled:
-        return _scaled(optimiser, torch.amp.GradScaler(device_type(device)), clip, only, notes)
+        learns = _scaled(optimiser, torch.amp.GradScaler(device_type(device)), clip, only, notes)
+    else:
+        learns = _unscaled(optimiser, clip, only, notes)
+    return replace(learns, update=_followed(learns.update, after)) if after else learns
 
+
+def changes_after(update: Update, module: nn.Module) -> Callable[[], None] | None:
+    """What the update does with its module after each of the optimiser's steps; None if it does nothing."""
+    return partial(update.after, module) if update.after else None
+
+
+def _followed(update: Callable[[], None], after: Callable[[], None]) -> Callable[[], None]:
+    import torch
+
+    def both() -> None:
+        update()
+        with torch.no_grad():
+            after()
+
+    return both
+
+
+def _unscaled(
+    optimiser: Any, clip: Callable[[], Any] | None, only: list[Tensor] | None, notes: tuple[str, ...]
+) -> Learner:
     def backward(loss: Tensor) -> None:
         loss.backward(inputs=only)
 

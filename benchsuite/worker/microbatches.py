@@ -26,15 +26,18 @@ class MicroBatch:
     weight: float
 
 
-def split(batch: Batch, count: int) -> list[MicroBatch]:
+def split(batch: Batch, count: int, option: str = "accumulate") -> list[MicroBatch]:
     """Split a batch into `count` parts whose sizes differ by at most one. Tensors are views.
+
+    Args:
+        option: what asks for the parts, for messages.
 
     Raises:
         ModelError: the batch has fewer samples than parts, or its tensors differ in their first dimension.
     """
-    samples = _samples(batch)
+    samples = _samples(batch, option)
     if samples < count:
-        raise ModelError(f"accumulate {count}: a batch has {samples} samples, fewer than micro-batches; lower it")
+        raise ModelError(f"{option} {count}: a batch has {samples} samples, fewer than parts; lower it")
     parts, first = [], 0
     for index in range(count):
         last = first + samples // count + (index < samples % count)
@@ -49,10 +52,10 @@ def check_carry(carry: Carry, samples: int) -> None:
         raise ModelError("accumulate: what the model carries on does not lie sample by sample; leave accumulate out")
 
 
-def _samples(batch: Batch) -> int:
+def _samples(batch: Batch, option: str) -> int:
     sizes = set(_first_dimensions(batch))
     if len(sizes) != 1 or None in sizes:
-        raise ModelError("accumulate: samples are not the first dimension of every tensor of a batch; leave it out")
+        raise ModelError(f"{option}: samples are not the first dimension of every tensor of a batch; leave it out")
     (size,) = sizes
     assert size is not None
     return size

@@ -6,9 +6,10 @@ imported only in functions that need it, since a model without torch has a step,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -63,21 +64,38 @@ class Part:
         loss: computes the loss and the carry from a batch and the last carry.
         learner: trains the parameters with the loss.
         unfinished: the context for all micro-batches of a batch but the last; ranks exchange no gradients in it.
+        times: the parts into which the batch is cut, each with an optimiser step.
     """
 
     loss: LossOf
     learner: Learner
     unfinished: Callable[[], AbstractContextManager[Any]] = nullcontext
+    times: int = 1
 
 
 def place(workload: Workload, training: Training, device: str) -> None:
-    """Move the modules to the device in place. With `channels_last`, convolution weights get the layout of images."""
-    for net in workload.modules.values():
+    """Move the modules to the device in place, and fill those that are on the meta device.
+
+    With `channels_last`, convolution weights get the layout of images.
+    """
+    for name, net in workload.modules.items():
+        if workload.fill:
+            materialise(name, net, workload.fill, device)
         net.to(device)
         if training.channels_last and workload.updates:
             import torch
 
             net.to(memory_format=torch.channels_last)
+
+
+def materialise(name: str, net: nn.Module, fill: Callable[[str, Tensor], None], device: str) -> None:
+    """Give a module of the meta device its values, on `device`. `name` is the module's in the workload."""
+    import torch
+
+    net.to_empty(device=device)
+    with torch.no_grad():
+        for path, tensor in itertools.chain(net.named_parameters(), net.named_buffers()):
+            fill(f"{name}.{path}", tensor)
 
 
 def trainable(net: nn.Module) -> list[Tensor]:
@@ -91,7 +109,7 @@ def step_of(
     """The step that takes all updates in order, with the training's precision and number of micro-batches."""
     cast = autocast(training.precision, device)
     if training.precision in MIXED:
-        parts = [Part(mixed(part.loss, cast), part.learner, part.unfinished) for part in parts]
+        parts = [replace(part, loss=mixed(part.loss, cast)) for part in parts]
     keep = partial(on_tensors, kept_whole if graphed(training, device) else detached)
     losses: list[Tensor] = []
     if training.accumulate > 1:
@@ -122,24 +140,39 @@ def whole(parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, loss
 
     The carry passes from each update to the next, and from the last to the first of the next step.
     """
-    calls = [(part.loss, part.learner.clear, part.learner.backward, part.learner.update) for part in parts]
+    calls = [
+        (rounds(part), part.loss, part.learner.clear, part.learner.backward, part.learner.update) for part in parts
+    ]
     carry: Carry = None
 
     def run(batch: Batch) -> int:
         nonlocal carry
         found = []
-        for loss_of, clear, backward, update in calls:
-            loss, carry = loss_of(batch, carry)
-            clear()
-            backward(loss)
-            update()
+        for parts_of, loss_of, clear, backward, update in calls:
+            for one in parts_of(batch):
+                loss, carry = loss_of(one, carry)
+                clear()
+                backward(loss)
+                update()
+                if carry is not None:
+                    carry = keep(carry)
             found.append(loss.detach())
-            if carry is not None:
-                carry = keep(carry)
         losses[:] = found
         return items(batch)
 
     return run
+
+
+def rounds(part: Part) -> Callable[[Batch], Sequence[Batch]]:
+    """The function that cuts a batch into the parts of which each gets an optimiser step."""
+    if part.times == 1:
+        return alone
+    return lambda batch: [one.batch for one in split(batch, part.times, "Update.times")]
+
+
+def alone(batch: Batch) -> tuple[Batch]:
+    """The batch as its only part."""
+    return (batch,)
 
 
 def accumulated(
@@ -150,26 +183,33 @@ def accumulated(
     Each micro-batch has a carry of its own.
     """
     carries: list[Carry] = [None] * count
+    cuts = [rounds(part) for part in parts]
 
     def run(batch: Batch) -> int:
-        micro, found = split(batch, count), []
-        for part in parts:
-            part.learner.clear()
-            total = None
-            for index, one in enumerate(micro):
-                with part.unfinished() if index < count - 1 else nullcontext():
-                    loss, carry = part.loss(one.batch, carries[index])
-                    loss = loss * one.weight
-                    part.learner.backward(loss)
-                total = loss.detach() if total is None else total + loss.detach()
-                if carry is not None:
-                    check_carry(carry, one.samples)
-                    carry = keep(carry)
-                carries[index] = carry
-            part.learner.update()
+        found = []
+        for part, parts_of in zip(parts, cuts, strict=True):
+            for one in parts_of(batch):
+                total = updated(part, one)
             found.append(total)
         losses[:] = found
         return items(batch)
+
+    def updated(part: Part, batch: Batch) -> Tensor:
+        part.learner.clear()
+        total = None
+        for index, one in enumerate(split(batch, count)):
+            with part.unfinished() if index < count - 1 else nullcontext():
+                loss, carry = part.loss(one.batch, carries[index])
+                loss = loss * one.weight
+                part.learner.backward(loss)
+            total = loss.detach() if total is None else total + loss.detach()
+            if carry is not None:
+                check_carry(carry, one.samples)
+                carry = keep(carry)
+            carries[index] = carry
+        part.learner.update()
+        assert total is not None
+        return total
 
     return run
 

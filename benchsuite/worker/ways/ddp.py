@@ -16,7 +16,7 @@ from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Carry, Update, Workload
 from benchsuite.worker import compiling
 from benchsuite.worker.checks import Learning
-from benchsuite.worker.learner import learner
+from benchsuite.worker.learner import changes_after, learner
 from benchsuite.worker.ranks import Ranks
 from benchsuite.worker.step import Part, Step, place, step_of, trainable
 from benchsuite.worker.ways import solo
@@ -64,11 +64,11 @@ def make(workload: Workload, training: Training, device: str, ranks: Ranks) -> S
         averaging = wrapped(loss, type(loss.trained).__name__)
         params = trainable(loss.trained)
         only = params if len(workload.updates) > 1 else None
-        learns = learner(params, update.optimiser, training, device, only)
+        learns = learner(params, update.optimiser, training, device, only, changes_after(update, loss.trained))
         if training.compile != "none":
             loss.compile(**compiling.settings(training))  # inside the wrapper, whose own code Dynamo cannot trace
         learns = replace(learns, update=heard(learns.update, ranks.beat))
-        parts.append(Part(heard(averaging, ranks.beat), learns, averaging.no_sync))
+        parts.append(Part(heard(averaging, ranks.beat), learns, averaging.no_sync, update.times))
     return step_of(parts, workload, training, device, check)
 
 

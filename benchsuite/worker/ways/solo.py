@@ -10,7 +10,7 @@ from benchsuite.models import Workload
 from benchsuite.worker.checks import Learning
 from benchsuite.worker.compiling import compiled
 from benchsuite.worker.feed import feed
-from benchsuite.worker.learner import learner
+from benchsuite.worker.learner import changes_after, learner
 from benchsuite.worker.precision import MIXED
 from benchsuite.worker.step import Part, Step, place, step_of, trainable
 
@@ -27,10 +27,11 @@ def make(workload: Workload, training: Training, device: str, ranks: None = None
         return without_updates(workload, training, device, learning.check)
     parts = []
     for update in workload.updates:
-        params = trainable(workload.modules[update.trains])
+        trained = workload.modules[update.trains]
+        params = trainable(trained)
         only = params if len(workload.updates) > 1 else None  # other modules would accumulate gradients
-        learns = learner(params, update.optimiser, training, device, only)
-        parts.append(Part(compiled(update.loss, workload.modules, training), learns))
+        learns = learner(params, update.optimiser, training, device, only, changes_after(update, trained))
+        parts.append(Part(compiled(update.loss, workload.modules, training), learns, times=update.times))
     return step_of(parts, workload, training, device, learning.check)
 
 
