@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Iterable
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +13,9 @@ import click
 from benchsuite.commands import completion
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from benchsuite.report.show.asked import Asked
     from benchsuite.report.show.output import Target
 
-# In cells, if the output is not a terminal but a pipe or a log.
-_PIPE_WIDTH = 120
 CONDITIONS = ("failures", "slower", "incomplete", "flagged")
 _FAILED_CONDITION = 3
 
@@ -145,6 +139,7 @@ def _report(
 ) -> int:
     """The report of one machine; the exit status."""
     from benchsuite import rundir
+    from benchsuite.commands._terminal import console
     from benchsuite.report.show import output, terminal
     from benchsuite.report.show.asked import report_on
     from benchsuite.report.show.fail_on import holding
@@ -154,9 +149,9 @@ def _report(
     report = report_on(outs, bases, asked)
     if not any(target.to_stdout for target in targets):
         if full:
-            terminal.render(document(report), _console())
+            terminal.render(document(report), console())
         else:
-            terminal.render_brief(report, _console())
+            terminal.render_brief(report, console())
     _say_written(output.written(report, outs[0] if len(outs) == 1 else None, targets))
     return _status(holding(report, fail_on), report.summary.any_ok)
 
@@ -170,6 +165,7 @@ def _systems(
     fail_on: tuple[str, ...],
 ) -> int:
     """The report of several machines; the exit status."""
+    from benchsuite.commands._terminal import console
     from benchsuite.report.show.systems import systems_document, written_systems
     from benchsuite.report.show.systems_fail_on import holding_systems
     from benchsuite.report.show.terminal import render
@@ -178,7 +174,7 @@ def _systems(
     check_systems(outs, prices, beside)
     groups = named_systems(outs, prices, asked.weights, asked.margin, asked.penalized, asked.partial)
     if not any(target.to_stdout for target in targets):
-        render(systems_document(groups), _console())
+        render(systems_document(groups), console())
     _say_written(written_systems(groups, targets))
     any_ok = any(one.named.summary.any_ok for group in groups for one in group.systems)
     return _status(holding_systems(groups, fail_on), any_ok)
@@ -193,20 +189,6 @@ def _status(found: list[str], any_ok: bool) -> int:
     if not any_ok:
         return 1
     return _FAILED_CONDITION if found else 0
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    class Output(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # rich would exit with 1
-
-    if isinstance(sys.stdout, TextIOWrapper):
-        # A name that the terminal cannot write must not stop the report.
-        sys.stdout.reconfigure(errors="replace")
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
-    return Output(width=width, markup=False, emoji=False, highlight=False)
 
 
 def _say_written(written: Iterable[tuple[Target, str]]) -> None:

@@ -1,0 +1,73 @@
+"""Recognise which tool wrote a file, and analyse it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from benchsuite.errors import ResultError, one_line, reason
+from benchsuite.report.show.document import Document
+from benchsuite.trace import ncu, nvprof, shown, timeline, utilisation
+from benchsuite.trace.chrome import opened
+
+Tool = Literal["timeline", "ncu", "nvprof"]
+_HEAD_CHARACTERS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What a file shows: as a document for people, and as plain values for programs."""
+
+    tool: Tool
+    document: Document
+    values: dict[str, Any]
+
+
+def analysis(path: Path, top: int = shown.TOP) -> Analysis:
+    """The analysis of a file that a profiler wrote.
+
+    Args:
+        top: how many kernels the document lists.
+
+    Raises:
+        ResultError: the file is of no known tool, or cannot be read as one of it.
+    """
+    tool = tool_of(path)
+    if tool == "timeline":
+        read = timeline.read(path)
+        uses = utilisation.analysed(read)
+        document = shown.timeline_document(path, read, uses, top)
+        gpus = [{**asdict(use), "utilisation": use.utilisation, "busy": use.busy} for use in uses]
+        return Analysis(tool, document, {"tool": tool, "steps": len(read.steps), "gpus": gpus})
+    if tool == "ncu":
+        use = ncu.analysed(path, ncu.read(path))
+        return Analysis(tool, shown.ncu_document(path, use, top), {"tool": tool, **asdict(use)})
+    fp32 = nvprof.fp32_use(path)
+    return Analysis(tool, shown.fp32_document(path, fp32, top), {"tool": tool, **asdict(fp32)})
+
+
+def tool_of(path: Path) -> Tool:
+    """The tool that wrote a file, by its first characters.
+
+    Raises:
+        ResultError: the file cannot be read, is empty, or is of no known tool.
+    """
+    try:
+        with opened(path) as file:
+            head = file.read(_HEAD_CHARACTERS)
+    except (OSError, EOFError) as error:
+        why = reason(error) if isinstance(error, OSError) else "the compressed data is cut off"
+        raise ResultError(f"{one_line(str(path))}: cannot be read: {why}") from None
+    if not head.strip():
+        raise ResultError(f"{one_line(str(path))}: the file is empty")
+    if head.lstrip()[0] in "{[":
+        return "timeline"
+    if nvprof.FP32 in head:
+        return "nvprof"
+    if '"Kernel Name"' in head or "==PROF==" in head or "==ERROR==" in head:
+        return "ncu"
+    raise ResultError(
+        f"{one_line(str(path))}: no trace that is known: give the JSON of torch.profiler, the output of ncu --csv, or "
+        "a table of nvprof"
+    )
