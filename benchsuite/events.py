@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from benchsuite.describe.tasks import DataFolder, Task
 from benchsuite.errors import one_line
-from benchsuite.measurement import Clock, Compiled, GroupUsed, PeakMemory, PrecisionCheck, Slice, WarmUp
+from benchsuite.measurement import Clock, Compiled, GroupUsed, PeakMemory, PrecisionCheck, Slice, Traced, WarmUp
 from benchsuite.schema import Record
 
 
@@ -48,6 +48,11 @@ def rank_file(events: str, rank: int) -> str:
         events: the event file of the group's launcher.
     """
     return f"{events.removesuffix('.jsonl')}.{rank}.jsonl"
+
+
+def trace_file(events: str, ending: str) -> str:
+    """The file that a rank's profiler writes; `events` is the event file of the rank, `ending` begins with a dot."""
+    return f"{events.removesuffix('.jsonl').removesuffix('.events')}.trace{ending}"
 
 
 def pulse_file(events: str) -> str:
@@ -100,6 +105,7 @@ class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
     stopped_by: Annotated[str, Meta(description="stop rule that ended the measurement")]
     peak_memory: PeakMemory
     compiled: Compiled | None = None
+    traced: Traced | None = None
 
 
 class Raised(Record, frozen=True, kw_only=True, tag="error", tag_field="event"):

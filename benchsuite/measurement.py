@@ -78,6 +78,42 @@ class Compiled(Record, frozen=True, kw_only=True):
     breaks: Annotated[int, Meta(description="graph breaks")]
 
 
+class Traced(Record, frozen=True, kw_only=True):
+    """What a profiler has recorded after the measurement."""
+
+    file: Annotated[str, Meta(description="path of the recording in the run folder")]
+    steps: int
+    elapsed_s: Annotated[float, Meta(description="time of the recorded steps, the profiler's own work included")]
+    step_s: Annotated[float | None, Meta(description="time of a step just before, unrecorded; null: none was taken")]
+
+
+MemoryKind = Literal["weights", "optimiser state", "gradients", "activations", "temporary", "other"]
+# From the most lasting kind to the least; `other` was allocated before the recording and is of no kind that is known.
+MEMORY_KINDS: tuple[MemoryKind, ...] = (
+    "weights",
+    "optimiser state",
+    "gradients",
+    "activations",
+    "temporary",
+    "other",
+)
+
+
+class MemoryCurve(Record, frozen=True, kw_only=True):
+    """What a GPU's memory holds during recorded steps, by kind; the kinds are `MEMORY_KINDS`, in this order."""
+
+    schema: int = 1
+    kind: Literal["memory"] = "memory"
+    points: Annotated[
+        tuple[tuple[float, ...], ...], Meta(description="seconds since the recording began, then bytes of each kind")
+    ]
+    at_peak: Annotated[dict[str, int], Meta(description="kind -> bytes at the moment with the most memory")]
+    peak_at_s: float
+    peak_bytes: Annotated[int, Meta(description="torch's own peak of what its allocator has handed out")]
+    reserved_bytes: Annotated[int, Meta(description="torch's own peak of what its allocator holds")]
+    device_used_bytes: Annotated[int, Meta(description="what the driver counts as used, other processes included")]
+
+
 class PrecisionCheck(Record, frozen=True, kw_only=True):
     """One matrix product and one convolution against fp64, and the precision that their errors show."""
 
@@ -128,6 +164,7 @@ class Stream(Record, frozen=True, kw_only=True):
     stopped_by: Annotated[str | None, Meta(description="stop rule that ended the measurement")] = None
     peak_memory: PeakMemory | None = None
     compiled: Compiled | None = None
+    traced: Annotated[Traced | None, Meta(description="what a profiler recorded; null: nothing")] = None
     precision: PrecisionCheck | None = None
     intra_op_threads: Annotated[
         int | None, Meta(description="intra-op threads of torch in force; null: no torch, or not recorded")

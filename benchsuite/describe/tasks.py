@@ -155,6 +155,17 @@ class RerunOf(Record, frozen=True, kw_only=True):
     changes: Annotated[tuple[str, ...], Meta(description="how the rerun differs from it, old -> new")] = ()
 
 
+class Trace(Record, frozen=True, kw_only=True):
+    """What a profiler records of a task once its measurement is over. The rate of such a task enters no report."""
+
+    tool: Annotated[
+        Literal["timeline", "memory", "ncu"],
+        Meta(description="torch.profiler, the history of torch's allocator, or Nsight Compute"),
+    ]
+    steps: Annotated[int, Meta(gt=0, description="steps that are recorded, after those that are measured")]
+    kernels: Annotated[int, Meta(gt=0, description="for ncu: kernels that are recorded at most")] = 200
+
+
 class Task(Record, frozen=True, kw_only=True):
     """A job in its place: all that is needed to run it, now or again."""
 
@@ -179,6 +190,7 @@ class Task(Record, frozen=True, kw_only=True):
     skip: Annotated[str | None, Meta(description="why the task cannot run")] = None
     cwd: Annotated[str | None, Meta(description="folder in which the module of `entry` is searched first")] = None
     rerun_of: RerunOf | None = None
+    trace: Annotated[Trace | None, Meta(description="what a profiler records; null: nothing")] = None
 
     @property
     def device(self) -> str:

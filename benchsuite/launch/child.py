@@ -17,6 +17,7 @@ from benchsuite.events import Assignment, control_file
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
 from benchsuite.launch.context import RunContext, WaveContext
+from benchsuite.launch.ncu import profiler
 from benchsuite.launch.supervise import Ended, Exit, Supervision
 from benchsuite.launch.worker_events import EventFiles, TaskEvents
 from benchsuite.rundir import slug
@@ -93,7 +94,14 @@ class Child:
         try:
             write_new(file, to_json(assignment, indent=2))
             return process.start(
-                [*self.tenant.prefix, *python(), "-m", program, str(file)],
+                [
+                    *self.tenant.prefix,
+                    *profiler(task, str(log(task, "events.jsonl"))),
+                    *python(),
+                    "-m",
+                    program,
+                    str(file),
+                ],
                 environ={**self.tenant.environ, **child_environ(task, run.environ), **self.wave.environ},
                 mark=f"{os.getpid()}.{slug(task.id)}.{self.attempt}.{time.monotonic_ns()}",
                 out=log(task, "out"),

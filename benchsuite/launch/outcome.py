@@ -255,6 +255,7 @@ def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Str
         stopped_by=events.end.stopped_by if events.end else None,
         peak_memory=events.end.peak_memory if events.end else None,
         compiled=events.end.compiled if events.end else None,
+        traced=events.end.traced if events.end else None,
         precision=ready.precision,
         intra_op_threads=ready.intra_op_threads,
         notes=notes,

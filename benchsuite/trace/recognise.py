@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from benchsuite.errors import ResultError, one_line, reason
 from benchsuite.report.show.document import Document
-from benchsuite.trace import ncu, nvprof, shown, timeline, utilisation
+from benchsuite.trace import memory, ncu, nvprof, shown, timeline, utilisation
 from benchsuite.trace.chrome import opened
 
-Tool = Literal["timeline", "ncu", "nvprof"]
+Tool = Literal["timeline", "memory", "ncu", "nvprof"]
 _HEAD_CHARACTERS = 1 << 20
 
 
@@ -40,6 +40,10 @@ def analysis(path: Path, top: int = shown.TOP) -> Analysis:
         document = shown.timeline_document(path, read, uses, top)
         gpus = [{**asdict(use), "utilisation": use.utilisation, "busy": use.busy} for use in uses]
         return Analysis(tool, document, {"tool": tool, "steps": len(read.steps), "gpus": gpus})
+    if tool == "memory":
+        curve = memory.read(path)
+        values = {"tool": tool, **{name: getattr(curve, name) for name in curve.__struct_fields__ if name != "points"}}
+        return Analysis(tool, shown.memory_document(path, curve), values)
     if tool == "ncu":
         use = ncu.analysed(path, ncu.read(path))
         return Analysis(tool, shown.ncu_document(path, use, top), {"tool": tool, **asdict(use)})
@@ -62,7 +66,7 @@ def tool_of(path: Path) -> Tool:
     if not head.strip():
         raise ResultError(f"{one_line(str(path))}: the file is empty")
     if head.lstrip()[0] in "{[":
-        return "timeline"
+        return "memory" if '"kind":"memory"' in head[:200] else "timeline"
     if nvprof.FP32 in head:
         return "nvprof"
     if '"Kernel Name"' in head or "==PROF==" in head or "==ERROR==" in head:

@@ -7,15 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchsuite.errors import ResultError, one_line
+from benchsuite.measurement import MemoryCurve
 from benchsuite.report.show.document import Column, Document, Fact, Part, Section, fact, sentence, table
 from benchsuite.report.show.format import count, number, percent, share, whole
 from benchsuite.trace.kernels import short_name
+from benchsuite.trace.memory import TOLERANCE, off
 from benchsuite.trace.ncu import CoreUse, NcuUse
 from benchsuite.trace.nvprof import Fp32Kernel, Fp32Use
 from benchsuite.trace.timeline import Timeline
 from benchsuite.trace.utilisation import GpuUse, KernelUse
 
 TOP = 10
+_KINDS = {
+    "weights": "parameters and buffers",
+    "optimiser state": "momenta and the like",
+    "gradients": "of parameters",
+    "activations": "tensors that autograd keeps for the backward pass",
+    "temporary": "all else that steps allocate: workspaces, outputs, batches, gradients of activations",
+    "other": "allocated before the recording and of no known kind, such as a batch or a CUDA graph's pool",
+}
 
 
 @dataclass(frozen=True)
@@ -170,6 +180,46 @@ def ncu_document(path: Path, use: NcuUse, top: int = TOP) -> Document:
     title = f"Kernels ({min(top, len(use.by_kernel))} of {len(use.by_kernel)})"
     sections = (Section("Use of the cores", (cores,)), Section(title, (by_kernel,)), Section("Table", (tuple(facts),)))
     return Document(f"Use of the cores {one_line(str(path))}", (sentence(first),), None, sections, None)
+
+
+def memory_document(path: Path, curve: MemoryCurve) -> Document:
+    """What the memory holds at its peak, by kind."""
+    total = sum(curve.at_peak.values())
+    largest = max(curve.at_peak, key=lambda kind: curve.at_peak[kind])
+    kinds = table(
+        (
+            Column[str]("kind", str),
+            Column[str]("GiB", lambda kind: curve.at_peak[kind] / 2**30, number, right=True),
+            Column[str]("%", lambda kind: curve.at_peak[kind] / total if total else None, share, right=True),
+            Column[str]("what it is", lambda kind: _KINDS.get(kind, ""), rank=1, prose=True),
+        ),
+        list(curve.at_peak),
+    )
+    apart = off(curve)
+    facts = [
+        fact("Peak", f"{total / 2**30:.3f} GiB, {curve.peak_at_s:.4f} s after the recording began"),
+        fact("Allocator", f"{curve.peak_bytes / 2**30:.3f} GiB handed out at its own peak"),
+        fact("Cache", f"{curve.reserved_bytes / 2**30:.3f} GiB reserved by torch at its own peak"),
+        fact(
+            "Driver",
+            f"{curve.device_used_bytes / 2**30:.3f} GiB in use on the device, contexts and other processes included",
+        ),
+        fact("Source", f"{one_line(str(path))}, a recording of torch's allocator"),
+    ]
+    intro = [
+        sentence(
+            f"Of {total / 2**30:.2f} GiB at the peak, {largest} are {percent(curve.at_peak[largest] / max(total, 1))}."
+        )
+    ]
+    if apart is not None and abs(apart) > TOLERANCE:
+        intro.append(
+            sentence(
+                f"The recorded peak is {percent(apart)} off the allocator's own: the table does not hold all memory.",
+                "warn",
+            )
+        )
+    sections = (Section("Memory at the peak", (kinds, tuple(facts))),)
+    return Document(f"Memory {one_line(str(path))}", tuple(intro), None, sections, None)
 
 
 def fp32_document(path: Path, use: Fp32Use, top: int = TOP) -> Document:

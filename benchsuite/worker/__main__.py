@@ -33,6 +33,7 @@ from benchsuite.worker.rank_slices import AgreedRule
 from benchsuite.worker.ranks import Ranks, is_of_peers, join, rank_of
 from benchsuite.worker.step import Step
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
+from benchsuite.worker.tracing import traced
 from benchsuite.worker.warmup import PROBE_S, loss_of, probe, warm_up
 from benchsuite.worker.ways import make_step
 
@@ -140,6 +141,10 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     measuring = Measuring(task, device, step, events, control, ranks)
     stopped_by = measuring.run(batches, assignment.hold_limit_s)
     peak_memory = device.peak_memory()  # before the checks, which use memory of their own
+    recorded = None
+    if task.trace:
+        own = rank_file(assignment.events, rank) if ranks else assignment.events
+        recorded = traced(task.trace, own, step, batches, device, workload)
     step.check()
     if ranks:
         ranks.leave()
@@ -150,6 +155,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         stopped_by=stopped_by,
         peak_memory=peak_memory,
         compiled=compiled_in(training, step.losses),
+        traced=recorded,
     )
     events.write(end)
 

@@ -67,6 +67,9 @@ class Loaded:
     machines: tuple[Machine, ...] = ()
 
 
+_TRACED = "a profiler was at work, so the rate enters no report; read its file with 'benchsuite trace --read FILE'"
+
+
 @dataclass
 class _Found:
     results: list[tuple[Path, Result]] = field(default_factory=list)
@@ -86,6 +89,8 @@ def load(path: Path) -> Loaded:
     in_progress = folder.in_progress()
     run = _own(path / "run.json", folder.run, found)
     tasks = _own(path / "plan.json", lambda: _compact(folder.plan().tasks), found)
+    if tasks and all(task.trace for task in tasks):
+        raise ResultError(f"{path}: {_TRACED}, such as {path}/logs/*.trace.json.gz")
     attempts = _own(path / "attempts.jsonl", folder.attempts, found) or []
     _find(path, found, {task.id: task for task in tasks or ()})
     rows = _found_rows(found) if tasks is None else _planned_rows(tasks, attempts, found, in_progress)
@@ -107,6 +112,8 @@ def load_file(path: Path) -> Loaded:
         ResultError: the file cannot be read, or is no result.
     """
     result = read_record(path, Result)
+    if result.task.trace:
+        raise ResultError(f"{path}: {_TRACED}")
     machines = _held([result]) or _beside(path, result)
     return Loaded(path, None, False, (row_of(path, result),), (), (), kept=((path, result),), machines=machines)
 
