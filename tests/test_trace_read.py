@@ -243,7 +243,7 @@ def test_intervals_behave_as_sets_of_time() -> None:
         ),
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", "communication", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", "matrix product", "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n"),
-        ("void cutlass::Kernel2<cutlass_80_tensorop>(P)", "matrix product", "Kernel2"),
+        ("void cutlass::Kernel2<cutlass_80_simt>(P)", "matrix product", "Kernel2<cutlass_80_simt>"),
         ("void pytorch_flash::flash_fwd_kernel<X>(Y)", "attention", "flash_fwd_kernel"),
         ("triton_per_fused_native_layer_norm_0", "batch or layer norm", "triton_per_fused_native_layer_norm_0"),
         ("something new", "other", "something new"),

@@ -111,6 +111,7 @@ def test_a_traced_task_has_its_recording_and_enters_no_report(tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr
     assert "it holds no GPU" in done.stderr
+    assert "recorded 2 steps of" in done.stderr
     (result,) = [json.loads(f.read_text()) for f in (tmp_path / "out").glob("trace.*.json")]
     (stream,) = result["measurement"]["streams"]
     assert stream["traced"]["steps"] == 2

@@ -123,7 +123,7 @@ def _record(
     from benchsuite.host.visible import chosen as chosen_gpus
     from benchsuite.launch.run_one import Judge, run_single
     from benchsuite.launch.session import data_root
-    from benchsuite.report.show.one_line import figure
+    from benchsuite.report.show.one_line import traced_figure
 
     job = _job(entry, profile, Overrides.parse(changes), start)
     root = data_root(data, os.environ)
@@ -138,7 +138,7 @@ def _record(
     folder = Path(out) if out else _new_folder(entry)
     used = ProfileUsed(name="trace", path="", sha256="", text="", official=False)
     task = msgspec.structs.replace(task, trace=asked)
-    result, status = run_single(task, used, machine, os.environ, Judge(figure, lambda tasks: ()), folder)
+    result, status = run_single(task, used, machine, os.environ, Judge(traced_figure, lambda tasks: ()), folder)
     streams = result.measurement.streams if result.measurement else ()
     return [folder / stream.traced.file for stream in streams if stream.traced], status, bool(task.gpus)
 

@@ -36,8 +36,8 @@ def kernel_class(name: str) -> str:
 def short_name(name: str, length: int = 60) -> str:
     """A kernel's name without return type, template arguments and parameters, cut to `length` characters."""
     text = re.sub(r"^void ", "", name).replace("(anonymous namespace)::", "")
-    inner = re.search(r"(\w+_kernel_cuda|\w*[Ff]unctor\w*|\w+Ops?)\b", text)
-    plain = re.sub(r"[<(].*", "", text, flags=re.DOTALL).rpartition("::")[2]
+    inner = re.search(r"(\w+_kernel_cuda|\w*[Ff]unctor\w*|cutlass_\w+|\w+Ops?)\b", text)
+    plain = re.sub(r"[<(].*", "", text, flags=re.DOTALL).rpartition("::")[2].strip() or text
     if inner and inner[1] not in plain:
         plain = f"{plain}<{inner[1]}>"
     return plain if len(plain) <= length else f"{plain[: length - 3]}..."

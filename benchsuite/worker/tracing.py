@@ -71,9 +71,9 @@ def _timeline(steps: int, path: Path, step: Step, batches: Iterator[Any], device
     from torch.profiler import ProfilerActivity, profile, record_function
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.name != "cpu" else [])]
-    with profile(activities=activities):  # its first use loads CUPTI, which takes seconds
+    with profile(activities=activities, acc_events=True):  # its first use loads CUPTI, which takes seconds
         _timed(step, batches, device, _DROPPED)
-    with profile(activities=activities) as profiler:
+    with profile(activities=activities, acc_events=True) as profiler:
         elapsed_s = _timed(step, batches, device, steps, record_function)
     profiler.export_chrome_trace(str(path))
     return elapsed_s

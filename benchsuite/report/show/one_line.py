@@ -17,6 +17,17 @@ class Figure:
     has_figure: bool = False
 
 
+def traced_figure(result: Result) -> Figure:
+    """What one traced result holds: the time of a step, recorded and not."""
+    traced = next((stream.traced for stream in result.measurement.streams if stream.traced), None)
+    if result.status != "ok" or traced is None:
+        return figure(result)
+    recorded_s = traced.elapsed_s / traced.steps
+    before = "" if traced.step_s is None else f"; an unrecorded step takes {number(1e3 * traced.step_s)} ms"
+    steps = "1 step" if traced.steps == 1 else f"{traced.steps} steps"
+    return Figure(f"recorded {steps} of {number(1e3 * recorded_s)} ms{before}", has_figure=True)
+
+
 def figure(result: Result) -> Figure:
     """The figure of one result."""
     if result.status != "ok":
