@@ -262,4 +262,4 @@ def test_the_command_shows_the_division_of_the_window_and_its_json(tmp_path: Pat
     assert values["tool"] == "timeline"
     assert values["gpus"][0]["launches"] == 1248
     assert "2.6 %" in in_process("trace", "--nvvp", "0.5", "1.609", "1.3", cwd=tmp_path).stdout
-    one_line_error(in_process("trace", cwd=tmp_path), "give either --read FILE")
+    one_line_error(in_process("trace", cwd=tmp_path), "give one of ENTRY, --read FILE")
