@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchsuite.errors import PipelineError
 from benchsuite.pipeline.graph import Graph, Unit, divided
 
-# The time of the partitioner grows with the square of the number of cuts, and between machines with its cube.
+# The time of the partitioner grows with the square of the number of cuts; with two kinds of links, with its cube.
 MOST_CUTS = 2_000
 
 Floats = NDArray[np.float64]
@@ -52,10 +52,10 @@ class Cuts:
 
 
 def cuts_of(graph: Graph) -> Cuts:
-    """All cuts of a graph that edges lead to from its first unit: the one from which the longest path leads.
+    """The cuts of a graph. Each one holds the unit with which the longest path begins.
 
-    A unit that reads only inputs, other than the first one, lies behind a cut until a unit before the cut reads its
-    output. Without this rule the cuts of a graph with several inputs would be too many to compare.
+    Another unit that reads inputs alone lies behind a cut until a unit before the cut reads its output. Without this
+    rule the cuts of a graph with several inputs would be too many to compare.
 
     Raises:
         PipelineError: the graph has too many cuts, or parts that no edge joins.

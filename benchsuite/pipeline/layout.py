@@ -63,10 +63,10 @@ class Layout(Record, frozen=True, kw_only=True):
 
 
 def of_file(path: Path) -> Layout:
-    """The training that a driver configuration means. Nothing is started and no folder is looked at but the file's own.
+    """Read a driver configuration and its stage configuration. Nothing is started.
 
-    The stage configuration is looked up in the folder of the task, that is, above the folder of the driver
-    configuration, and then in the latter.
+    The path of the stage configuration is relative to the folder of the task, which is the one above the folder of the
+    driver configuration. If there is no such file, it is relative to the latter.
 
     Raises:
         ProfileError: a file is missing, unreadable, or not YAML or JSON.
