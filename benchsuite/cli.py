@@ -1,4 +1,7 @@
-"""The command line. A command is found by the name of its file and imported only when it is called."""
+"""The command line. A command is found by the name of its file and imported only when it is called.
+
+The file plan_stages.py is the command plan-stages.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from benchsuite.errors import BenchError, Interrupted, nearest, one_line, reason
 _SECTIONS = {
     "Measure": ("doctor", "prepare", "jobs", "stop", "run", "rerun"),
     "Read results": ("report", "plot", "summary", "verify", "trace"),
-    "Find out": ("list", "completion"),
+    "Find out": ("list", "plan-stages", "completion"),
 }
 # What a shell shows for a command that SIGPIPE has ended.
 READER_GONE = 128 + signal.SIGPIPE
@@ -51,13 +54,14 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        names = [m.name for m in pkgutil.iter_modules(commands.__path__) if not m.name.startswith("_")]
+        files = (m.name for m in pkgutil.iter_modules(commands.__path__))
+        names = [file.replace("_", "-") for file in files if not file.startswith("_")]
         return sorted(names, key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n))
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.list_commands(ctx):
             return None
-        command: click.Command = importlib.import_module(f"benchsuite.commands.{name}").command
+        command: click.Command = importlib.import_module(f"benchsuite.commands.{name.replace('-', '_')}").command
         return command
 
     def resolve_command(

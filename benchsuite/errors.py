@@ -4,6 +4,7 @@ BenchError
 ├── UsageError     an option or argument
 ├── ProfileError   a profile, a weights file, or what follows `--`
 ├── ModelError     a model's file or its parameters
+├── PipelineError  a graph of units, a stage configuration or a driver configuration of PipeDream
 ├── ResultError    a result, summary or run folder that cannot be read
 └── OutputError    a place that cannot be written
 Interrupted        a signal asked for the end (not a BenchError)
@@ -32,6 +33,10 @@ class ProfileError(BenchError):
 
 class ModelError(BenchError):
     """A model's file or its parameters are wrong."""
+
+
+class PipelineError(BenchError):
+    """A graph of units, a stage configuration or a driver configuration of PipeDream is wrong."""
 
 
 class ResultError(BenchError):

@@ -31,7 +31,7 @@ def test_help_is_light(arguments: list[str]) -> None:
 
 def test_every_command_is_listed_with_its_purpose(tmp_path: Path) -> None:
     done = benchsuite("--help", cwd=tmp_path)
-    for name in ("jobs", "run", "rerun", "report", "summary", "list", "stop", "doctor"):
+    for name in ("jobs", "run", "rerun", "report", "summary", "list", "stop", "doctor", "plan-stages"):
         assert f"\n  {name} " in done.stdout
 
 

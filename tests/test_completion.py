@@ -33,6 +33,7 @@ def complete_fixture(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     ("line", "words"),
     [
         ("benchsuite sum", ["summary"]),
+        ("benchsuite plan", ["plan-stages"]),
         ("benchsuite jobs st", ["standard"]),
         ("benchsuite jobs --resume st", []),
         ("benchsuite jobs smoke --name va", ["vae", "vae_bf16"]),

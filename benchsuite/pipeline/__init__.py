@@ -1,0 +1,1 @@
+"""Pipelines of stages: PipeDream's graphs, its partitioner and its configurations."""
