@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from benchsuite.models.language.linears import linear
 from benchsuite.models.language.shapes import Shape
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 KERNELS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
@@ -45,13 +47,16 @@ def packed(starts: Tensor, *, blocks: bool) -> Packed:
     tokens = starts.shape[1]
     order = torch.arange(tokens, device=starts.device)
 
-    def seen(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def seen(row: Tensor, head: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) & (starts[row, query] == starts[row, key])
 
     if blocks:
+        from torch.nn.attention.flex_attention import create_block_mask  # its import takes seconds
+
         mask: Any = create_block_mask(seen, len(starts), None, tokens, tokens, device=starts.device)
     else:
-        mask = ((starts[:, :, None] == starts[:, None]) & (order[:, None] >= order))[:, None]
+        rows = torch.arange(len(starts), device=starts.device)
+        mask = seen(rows[:, None, None], None, order[:, None], order)[:, None]
     return Packed(order - starts, mask)
 
 
@@ -147,11 +152,14 @@ class Attention(nn.Module):
 def attended_packed(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | BlockMask) -> Tensor:
     """Attention within documents; flex attention if the mask is one of blocks."""
     grouped = queries.shape[1] != keys.shape[1]
-    if isinstance(mask, BlockMask):
-        values = values.to(queries.dtype)
-        mixed: Any = flex_attention(queries, keys.to(queries.dtype), values, block_mask=mask, enable_gqa=grouped)
-        return mixed
-    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=grouped)
+    if isinstance(mask, Tensor):
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=grouped)
+    from torch.nn.attention.flex_attention import flex_attention
+
+    mixed: Any = flex_attention(
+        queries, keys.to(queries.dtype), values.to(queries.dtype), block_mask=mask, enable_gqa=grouped
+    )
+    return mixed
 
 
 def attended_cached(queries: Tensor, keys: Tensor, values: Tensor, cache: Cache) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchsuite.errors import ModelError
+from benchsuite.models import seeded_for
 from benchsuite.models.language.attention import Attention, Cache, HeadNorm, Packed, packed, rotary_table
 from benchsuite.models.language.experts import Experts
 from benchsuite.models.language.linears import freeze_base, is_adapter, linear
@@ -65,13 +65,18 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
 
+def table(rows: int, width: int) -> nn.Embedding:
+    """An embedding without values: to draw them on the meta device, torch would import modules for seconds."""
+    return nn.Embedding.from_pretrained(torch.empty(rows, width), freeze=False)
+
+
 class Embed(nn.Module):
     """Words int64 [rows, tokens] -> [rows, tokens, width], in bf16 under autocast: so are the sums of all blocks."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.words = nn.Embedding(shape.vocabulary, shape.width)
-        self.places = nn.Embedding(shape.sequence, shape.width) if shape.family == "gpt2" else None
+        self.words = table(shape.vocabulary, shape.width)
+        self.places = table(shape.sequence, shape.width) if shape.family == "gpt2" else None
         self.needs_mixed = "fp8" if shape.fp8 else "weights bf16" if shape.weights == "bf16" else ""
 
     def forward(self, words: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -170,12 +175,6 @@ def filling(shape: Shape, seed: int) -> Callable[[str, Tensor], None]:
         else:
             adds = (owner in ("out", "down") and last == "weight") or last == "down"
             std = shape.width**-0.5 if last == "lora_a" else STD / (2 * shape.layers) ** 0.5 if adds else STD
-            tensor.normal_(0, std, generator=generator_of(seed, name, tensor.device))
+            tensor.normal_(0, std, generator=seeded_for(name, seed, tensor.device))
 
     return fill
-
-
-def generator_of(seed: int, name: str, device: torch.device) -> torch.Generator:
-    """A generator on this device for the tensor of this name."""
-    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
