@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
-from benchsuite.models import Share, Workload, decoder, rollout
+from benchsuite.models import Share, Workload, decoder, rollout, seeded
 from benchsuite.models.language.attention import Attention, rotary_table, rotated
 from benchsuite.models.language.experts import Experts
 from benchsuite.models.language.fp8 import Fp8Linear, quantised
@@ -29,6 +29,7 @@ from benchsuite.worker.step import materialise
 from benchsuite.worker.ways import make_step
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+GPU = "cuda"
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
 GPT2 = {"size": "gpt_124m", "kv_heads": 4, "tied": True}
@@ -444,39 +445,55 @@ def test_a_shape_that_cannot_be_built_is_refused_in_one_line(changed: dict[str, 
 def test_a_gpu_multiplies_in_fp8() -> None:
     if torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("needs compute capability 8.9")
-    out, of_x, of_weight, of_bias = compared("cuda", torch.bfloat16)
+    out, of_x, of_weight, of_bias = compared(GPU, torch.bfloat16)
     assert 0.005 < out < 0.05 and 0.02 < of_x < 0.12 and 0.02 < of_weight < 0.12 and of_bias < 1e-2
 
 
 @pytest.mark.gpu
 @on_gpu
-@pytest.mark.parametrize("compile_mode", ["none", "default"])
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     "changed",
-    [{}, GPT2, EXPERTS, {"documents": 3, "sequence": 256}, {"lora_rank": 4, "weights": "bf16"}],
-    ids=["llama", "gpt2", "experts", "packed", "lora"],
+    [{}, GPT2, {"documents": 3, "sequence": 256}, {"lora_rank": 4, "weights": "bf16"}],
+    ids=["llama", "gpt2", "packed", "lora"],
 )
-def test_a_gpu_finds_the_losses_of_the_cpu(changed: dict[str, Any], compile_mode: Any) -> None:
-    sizes = {"width": 64, "head_width": 16, "hidden": 96, "sequence": 128, "batch_size": 4, **changed}
+def test_a_gpu_finds_the_logits_of_the_cpu(changed: dict[str, Any], compiled: bool) -> None:
+    shape = small(**{"width": 64, "head_width": 16, "hidden": 96, "sequence": 128, **changed})
+    net = filled(shape)
+    words, _, *starts = decoder.drawn(shape, seeded(1))
+    with torch.autocast("cpu", torch.bfloat16):
+        expected_logits = net(words, *starts).detach()
+    net.to(GPU)
+    run = torch.compile(net) if compiled else net
+    with torch.autocast(GPU, torch.bfloat16):
+        found = run(*(tensor.to(GPU) for tensor in (words, *starts)))
+    assert relative(found.cpu(), expected_logits) < 0.03
+    found.float().square().mean().backward()
+    gradients = [value.grad for value in net.parameters() if value.requires_grad]
+    assert all(one is not None and torch.isfinite(one).all() for one in gradients)
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_a_gpu_finds_what_experts_find_on_the_cpu() -> None:
+    experts = filled(small(width=64, hidden=32, **EXPERTS)).blocks[0].mlp
+    given, chosen = torch.randn(2, 60, 64), torch.rand(2, 60, 4).topk(2).indices
     found = []
-    for device, training in (("cpu", Training()), ("cuda", Training(precision="bf16", compile=compile_mode))):
-        made = decoder.build(decoder.Params(**{**decoder.SMALL, **sizes, "weights": sizes.get("weights", "fp32")}))
-        if device == "cpu" and "weights" in changed:
-            training = Training(precision="bf16")
-        step = make_step(made, training, device)
-        net, reference = made.modules["net"], filled(small(**sizes))
-        net.load_state_dict(reference.state_dict())
-        for batch in step.feed(iter([next(made.batches(Share()))])):
-            step.run(batch)
-        found.append(float(step.losses[0]))
-    assert found[1] == pytest.approx(found[0], rel=1e-2)
+    for device in ("cpu", GPU):
+        experts.to(device).zero_grad()
+        x = given.to(device, copy=True).requires_grad_()
+        with torch.autocast(device, torch.bfloat16, enabled=device != "cpu"):
+            out = experts.mixed(x, chosen.to(device))
+        (out.float() * given.to(device)).sum().backward()
+        found.append([one.detach().cpu() for one in (out, x.grad, *(w.grad for w in experts.parameters()))])
+    assert all(relative(ours, theirs) < 0.05 for theirs, ours in zip(*found, strict=True))
 
 
 @pytest.mark.gpu
 @on_gpu
 def test_the_compiled_and_graphed_sampler_samples_as_the_plain_one() -> None:
     shape = small(width=64, head_width=16, hidden=96, sequence=64, batch_size=8)
-    net = peaked(shape, "cuda")
-    prompts = torch.randint(40, (8, 16), device="cuda")
+    net = peaked(shape, GPU)
+    prompts = torch.randint(40, (8, 16), device=GPU)
     plain, graphed = (Actor(net, shape, torch.float32, compiled=one).sample(prompts) for one in (False, True))
     assert float((plain == graphed).float().mean()) > 0.9  # rounding may change a token, and all that follow it
