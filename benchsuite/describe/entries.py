@@ -12,7 +12,8 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -62,9 +63,19 @@ class Parameter:
     @property
     def words(self) -> str:
         """The type as a help text shows it."""
-        if self.type == Positive:
-            return "int over 0"
-        return getattr(self.type, "__name__", None) or str(self.type).replace("typing.", "")
+        return _words(self.type)
+
+
+def _words(kind: Any) -> str:
+    if kind == Positive:
+        return "int over 0"
+    if get_origin(kind) is Literal:
+        return " or ".join(str(choice) for choice in get_args(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_words(one) for one in get_args(kind))
+    if kind is type(None):
+        return "null"
+    return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
 
 
 @dataclass(frozen=True)

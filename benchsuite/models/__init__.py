@@ -28,6 +28,7 @@ This module imports no torch, so a model that does not use torch need not load i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -193,6 +194,17 @@ def seeded(seed: int, stream: int = 0) -> torch.Generator:
     import torch
 
     return torch.Generator().manual_seed((seed * 1_000_003 + stream) % (1 << 63))
+
+
+def seeded_for(name: str, seed: int, device: torch.device) -> torch.Generator:
+    """A generator of torch on `device` for the tensor of this name: `fill` draws its values from it.
+
+    The same generator on a CPU and on a GPU gives different values.
+    """
+    import torch
+
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
 def zipf(
