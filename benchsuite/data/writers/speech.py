@@ -97,7 +97,8 @@ def _voice(rng: np.random.Generator, samples: int, pitch_hz: int) -> np.ndarray:
     pitch = np.interp(at, places, rng.integers(_STEPS * pitch_hz * 4 // 5, _STEPS * pitch_hz * 6 // 5, knots))
     tone = _harmonics()[np.cumsum(pitch.astype(np.int64)) % (_STEPS * RATE)]
     noise = rng.standard_normal((2, samples), np.float32)
-    return np.clip(loud * (tone + 1600 * noise[0]) + 32 * noise[1], -32_768, 32_767).astype("<i2")
+    sound: np.ndarray = np.clip(loud * (tone + 1600 * noise[0]) + 32 * noise[1], -32_768, 32_767).astype("<i2")
+    return sound
 
 
 @functools.lru_cache(maxsize=1)
