@@ -12,7 +12,7 @@ import yaml
 from benchsuite.data import descriptor, writers
 from benchsuite.errors import ProfileError
 
-NAMES = ["bsds500", "coco", "fake_imagenet", "ml20m", "mnist", "time_series", "wikitext2", "wmt16"]
+NAMES = ["bsds500", "coco", "fake_imagenet", "librispeech", "ml20m", "mnist", "time_series", "wikitext2", "wmt16"]
 GOOD: dict[str, Any] = {
     "schema": 1,
     "version": "1",

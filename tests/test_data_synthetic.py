@@ -28,6 +28,7 @@ FEW: dict[str, dict[str, Any]] = {
     "wikitext2": {"train": 100_000, "valid": 10_000, "test": 10_000},
     "ml20m": {"users": 1500},
     "time_series": {},
+    "librispeech": {"train": 41, "val": 2, "test": 2},
 }
 
 

@@ -46,6 +46,7 @@ DOORS = {
     "gymnasium": {"models"},
     "ale_py": {"models"},
     "minigrid": {"models"},
+    "soundfile": {"models"},
     "pandas": {"report.stats.frame", "report.show.export"},
     "matplotlib": {"report"},
     "jinja2": {"report"},

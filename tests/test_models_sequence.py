@@ -1,4 +1,7 @@
-"""wlm, translator and recommendation beyond the contract: sizes, data, losses, attention, and ways of running."""
+"""wlm, translator and recommendation beyond the contract: sizes, data, losses, attention, and ways of running.
+
+transformer and bert are here in the tests of all models; test_models_papers_sequence.py has the others.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
-from benchsuite.models import Share, Workload, recommendation, translator, wlm
+from benchsuite.models import Share, Workload, bert, recommendation, transformer, translator, wlm
 from benchsuite.worker.compiling import read_compiled
 from benchsuite.worker.ways import make_step
 
@@ -31,6 +34,8 @@ MODELS: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "wlm-tied": (wlm, {**wlm.SMALL, "tied": True, "lr": 1.0}),
     "translator": (translator, {**translator.SMALL, "lr": 1e-2, "dropout": 0.0}),
     "recommendation": (recommendation, {**recommendation.SMALL, "lr": 1e-2}),
+    "transformer": (transformer, {**transformer.SMALL, "lr": 1e-2, "dropout": 0.0}),
+    "bert": (bert, {**bert.SMALL, "lr": 1e-2, "dropout": 0.0}),
 }
 
 
@@ -91,7 +96,7 @@ def test_bf16_stays_near_full_precision(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")
-@pytest.mark.parametrize("name", ["wlm-lstm", "wlm-gru", "translator", "recommendation"])
+@pytest.mark.parametrize("name", ["wlm-lstm", "wlm-gru", "translator", "recommendation", "bert"])
 def test_compiled_models_have_the_same_losses(name: str) -> None:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
@@ -104,7 +109,9 @@ def test_compiled_models_have_the_same_losses(name: str) -> None:
         losses.append(float(step.losses[0]))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert read_compiled().graphs > 0
-    assert (read_compiled().breaks > 0) is (name != "recommendation"), "Dynamo leaves torch's LSTM and GRU alone"
+    assert (read_compiled().breaks > 0) is (name not in ("recommendation", "bert")), (
+        "Dynamo leaves torch's LSTM and GRU alone"
+    )
 
 
 # --- wlm --------------------------------------------------------------------------------------------------------------

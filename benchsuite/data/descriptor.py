@@ -18,7 +18,7 @@ from benchsuite.errors import ProfileError, nearest
 from benchsuite.schema import Record
 
 Size = Literal["small", "full"]
-Reader = Literal["idx", "image_folder", "bsds", "coco", "bpe_ids", "tokens", "ratings", "series"]
+Reader = Literal["idx", "image_folder", "bsds", "coco", "bpe_ids", "tokens", "ratings", "series", "speech"]
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_+-]*$"
 _CHECKSUM = r"^(md5:[0-9a-f]{32}|sha256:[0-9a-f]{64})$"
 _Bytes = Annotated[int, Meta(gt=0)]

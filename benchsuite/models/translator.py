@@ -183,14 +183,19 @@ class Gnmt(nn.Module):
 # --- the data ---------------------------------------------------------------------------------------------------------
 
 
-def sentences(params: Params, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
-    """Sources and targets for BATCHES batches. Most have under half of `max_length` words; few reach it."""
-    count = BATCHES * params.batch_size
+def lengths_of(count: int, max_length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Units of the sources and of the targets of `count` pairs. Most have under half of `max_length`; few reach it."""
     noise = torch.randn(2, 2 * count, generator=generator)
-    source = (params.max_length * 0.45 * torch.exp(0.6 * noise[0])).round().long()
+    source = (max_length * 0.45 * torch.exp(0.6 * noise[0])).round().long()
     target = (source * torch.exp(0.05 + 0.18 * noise[1])).round().long()
-    fits = (torch.minimum(source, target) >= 1) & (torch.maximum(source, target) <= params.max_length)
-    sides = [side[fits][:count].tolist() for side in (source, target)]
+    fits = (torch.minimum(source, target) >= 1) & (torch.maximum(source, target) <= max_length)
+    return source[fits][:count], target[fits][:count]
+
+
+def sentences(params: Params, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
+    """Sources and targets for BATCHES batches."""
+    lengths = lengths_of(BATCHES * params.batch_size, params.max_length, generator)
+    sides = [side.tolist() for side in lengths]
     begin, end = torch.tensor([BEGIN]), torch.tensor([END])
     ordinary = params.vocabulary - SPECIALS
     words = [(SPECIALS + zipf((sum(side),), ordinary, generator)).split(side) for side in sides]
@@ -256,6 +261,13 @@ def batches_of(params: Params, share: Share) -> Iterator[dict[str, Tensor]]:
     return pinned(endless())
 
 
+def smoothed(logits: Tensor, batch: Batch, smoothing: float) -> Tensor:
+    """Smoothed cross entropy, summed over the words of a pair: the mean over pairs, as in GNMT."""
+    words, labels = logits.flatten(0, 1), batch["target"][:, 1:].flatten()
+    total = F.cross_entropy(words, labels, ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
+    return total / len(logits)
+
+
 def build(params: Params) -> Workload:
     """The model, its pairs and its training.
 
@@ -265,12 +277,6 @@ def build(params: Params) -> Workload:
     if params.nlayers < 2 or params.vocabulary <= SPECIALS:
         raise ModelError(f"translator: nlayers is at least 2 and vocabulary over {SPECIALS}")
 
-    def loss(logits: Tensor, batch: Batch) -> Tensor:
-        """Smoothed cross entropy, summed over the words of a pair: the mean over pairs, as in GNMT."""
-        words, labels = logits.flatten(0, 1), batch["target"][:, 1:].flatten()
-        total = F.cross_entropy(words, labels, ignore_index=PAD, reduction="sum", label_smoothing=params.smoothing)
-        return total / len(logits)
-
     net = Gnmt(params)
     return supervised(
         unit="sentence",
@@ -278,7 +284,7 @@ def build(params: Params) -> Workload:
         items=lambda batch: len(batch["lengths"]),
         net=net,
         inputs=lambda batch: (batch["source"], batch["lengths"], batch["target"][:, :-1]),
-        loss=loss,
+        loss=lambda logits, batch: smoothed(logits, batch, params.smoothing),
         optimiser=Optimiser(optim.Adam, {"lr": params.lr}, clip_norm=params.clip),
         units=lambda: list(net.units),
     )

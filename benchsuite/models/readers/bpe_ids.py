@@ -6,7 +6,7 @@ text happens to spell one of them, such as `<s>` in the markup of a page.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -55,6 +55,20 @@ class Sentences(Sequence[Tensor]):
         units = self.units[self.ends[row - 1] if row else 0 : self.ends[row]]
         return torch.tensor([*self.before, *units.tolist(), *self.after])
 
+    def padded(self, rows: Array, padding: int) -> Tensor:
+        """The sentences of some rows, filled with `padding` to the longest of them, int64 [rows, units]."""
+        ends = self.ends[rows]
+        lengths = ends - np.where(rows > 0, self.ends[rows - 1], 0)
+        first, width = len(self.before), int(lengths.max())
+        found = np.full((len(rows), first + width + len(self.after)), padding, np.int64)
+        found[:, :first] = self.before
+        inside = np.arange(width) < lengths[:, None]
+        places = (ends - lengths)[:, None] + np.arange(width)
+        found[:, first : first + width][inside] = self.units[places[inside]]
+        for place_after, unit in enumerate(self.after):
+            found[np.arange(len(rows)), first + lengths + place_after] = unit
+        return torch.from_numpy(found)
+
 
 def pairs(share: Share, max_length: int, vocabulary: int, unknown: int) -> tuple[Sentences, Sentences]:
     """Sources and targets of this rank. Units have the numbers of the files; special units become `unknown`.
@@ -83,6 +97,21 @@ def pairs(share: Share, max_length: int, vocabulary: int, unknown: int) -> tuple
     mine = np.zeros(len(fits), bool)
     mine[np.flatnonzero(fits)[share.rank :: share.ranks][:each]] = True
     return source.chosen(mine, unknown), target.chosen(mine, unknown)
+
+
+def equally_long(lengths: Array, count: Callable[[int], int], generator: torch.Generator) -> Iterator[Array]:
+    """Endless: the rows of each batch, `count(length)` sentences of one length, in a new order each pass.
+
+    The sentences of a length that fill no batch are left out of a pass.
+    """
+    groups = {int(length): np.flatnonzero(lengths == length) for length in np.unique(lengths)}
+    while True:
+        batches: list[Array] = []
+        for length, rows in groups.items():
+            size = count(length)
+            order = torch.randperm(len(rows), generator=generator).numpy()[: len(rows) // size * size]
+            batches += [*rows[order].reshape(-1, size)]
+        yield from (batches[index] for index in torch.randperm(len(batches), generator=generator).tolist())
 
 
 # --- one file ---------------------------------------------------------------------------------------------------------
