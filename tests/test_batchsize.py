@@ -11,12 +11,12 @@ import pytest
 from support import (
     PROGRAMS,
     benchsuite,
-    command,
     environ,
     in_process,
     one_line_error,
     read_results,
     side_by_side,
+    start,
     wait_for,
     write_profile,
 )
@@ -160,9 +160,7 @@ def test_a_resumed_run_has_the_size_of_its_first_repeat(tmp_path: Path) -> None:
 
 def test_a_search_that_was_killed_is_made_again_by_a_resume(tmp_path: Path) -> None:
     write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "most": 9}})
-    running = subprocess.Popen(
-        command("jobs", "p.json", "-o", "out"), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE
-    )
+    running = start("jobs", "p.json", "-o", "out", cwd=tmp_path, env=environ(), stderr=subprocess.PIPE)
     wait_for(lambda: len(list((tmp_path / "out" / "logs").glob("*.batch*.task.json"))) > 1)
     running.kill()
     running.communicate()

@@ -18,12 +18,12 @@ from support import (
     PROGRAMS,
     QUICK,
     benchsuite,
-    command,
     environ,
     kill_rank,
     nothing_left,
     one_line_error,
     read_results,
+    start,
 )
 
 pytest.importorskip("torch")
@@ -261,9 +261,7 @@ def test_a_rank_that_hangs_is_named_when_time_is_up(kind: str, tmp_path: Path) -
 
 def test_a_rank_killed_by_hand_leaves_one_counted_failure_and_its_slices(tmp_path: Path) -> None:
     write(tmp_path / "p.json", g={"model": "polynome", "min_time_s": 60.0, "max_time_s": 80.0, "timeout_s": 100.0})
-    running = subprocess.Popen(
-        command("jobs", "p.json", "-o", "out"), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
-    )
+    running = start("jobs", "p.json", "-o", "out", cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
     kill_rank(tmp_path / "out", "g.J0", 1)
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 1, stderr
@@ -307,8 +305,11 @@ def test_two_groups_at_once_do_not_meet(tmp_path: Path) -> None:
         for name in ("one", "two"):
             write(tmp_path / f"{name}.json", g={"model": "polynome", "min_time_s": 4.8})
         running = [
-            subprocess.Popen(
-                command("jobs", f"{name}.json", "-o", name),
+            start(
+                "jobs",
+                f"{name}.json",
+                "-o",
+                name,
                 cwd=tmp_path,
                 env=environ(),
                 stderr=subprocess.PIPE,

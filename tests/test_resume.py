@@ -14,10 +14,10 @@ import pytest
 from support import (
     PROGRAMS,
     benchsuite,
-    command,
     environ,
     in_process,
     one_line_error,
+    start,
     statuses,
     wait_for,
     write_profile,
@@ -40,7 +40,7 @@ def stopped(tmp_path: Path) -> tuple[Path, list[str]]:
         last={},
     )
     arguments = ["jobs", str(profile), "-o", "out"]
-    running = subprocess.Popen(command(*arguments), cwd=tmp_path, env=environ(), stderr=-3)
+    running = start(*arguments, cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: (tmp_path / "seen.json").exists())
     time.sleep(1.0)
     running.send_signal(signal.SIGTERM)
@@ -198,9 +198,7 @@ def test_an_interrupted_run_prints_the_command_that_continues_it(tmp_path: Path)
     write_profile(tmp_path / "p.json", slow={"min_time_s": 20})
     for end in ("a signal", "stop"):
         out = f"out of {end}"
-        running = subprocess.Popen(
-            command("jobs", "p.json", "-o", out), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
-        )
+        running = start("jobs", "p.json", "-o", out, cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
         wait_for(lambda out=out: (tmp_path / out / "attempts.jsonl").exists())
         printed = ""
         if end == "stop":
