@@ -12,6 +12,7 @@ import functools
 import gc
 import importlib
 import inspect
+import io
 import json
 import os
 import runpy
@@ -147,10 +148,22 @@ def _watch_one(request: dict[str, Any], fds: list[int]) -> None:
     for target, fd in enumerate(streams):
         os.dup2(fd, target)
         os.close(fd)
+        _open_anew(target)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
     sys.path[0] = request["cwd"]
+
+
+def _open_anew(fd: int) -> None:
+    """The text stream of a file descriptor that is another file by now: pipes, files and terminals differ."""
+    name = ("stdin", "stdout", "stderr")[fd]
+    as_before = getattr(sys, name)
+    raw = os.fdopen(fd, "wb" if fd else "rb", closefd=False)
+    at_each_line = fd == 2 or raw.isatty()
+    text = io.TextIOWrapper(raw, as_before.encoding, as_before.errors, line_buffering=at_each_line)
+    setattr(sys, name, text)
+    setattr(sys, f"__{name}__", text)
 
 
 if __name__ == "__main__":

@@ -261,21 +261,21 @@ def test_an_older_version_is_made_again(files: Files, tmp_path: Path) -> None:
 
 
 def test_killed_while_generating_it_goes_on_and_nobody_is_left(tmp_path: Path) -> None:
-    arguments = ["fake_imagenet", "--synthetic", "--size", "small", "--workers", "2"]
+    arguments = ["bsds500", "--synthetic", "--size", "small", "--workers", "2"]
     first = begin(*arguments, cwd=tmp_path)
-    work = tmp_path / "data/.prepare/fake_imagenet"
+    work = tmp_path / "data/.prepare/bsds500"
     until(lambda: work.exists() and any((work / "units").glob("[0-9]*")))
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     first.kill()
     first.communicate(timeout=20)
     assert children
     until(lambda: not any(Path(f"/proc/{pid}/exe").exists() and alive(pid) for pid in children))
-    assert not (tmp_path / "data/fake_imagenet").exists()
+    assert not (tmp_path / "data/bsds500").exists()
     kept = {p: p.stat().st_mtime_ns for p in (work / "units").glob("[0-9]*")}
     assert kept
     done = prepare(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "ready: synthetic, small, 500 files" in done.stdout
+    assert "ready: synthetic, small, 90 files" in done.stdout
 
 
 def alive(pid: str) -> bool:
