@@ -33,6 +33,7 @@ MODULES = (
     "benchsuite.report.show.one_line",
     "benchsuite.report.stats.rate",
 )
+TORCH = ("torch", "torch._dynamo", "torch.distributed", "benchsuite.worker.ranks", "benchsuite.worker.ways")
 # The interpreter reads these when it starts.
 AT_START = ("PYTHON", "LC_", "LANG", "MALLOC", "LD_")
 _LONGEST_REQUEST = 1 << 20
@@ -42,14 +43,24 @@ class Forked(subprocess.Popen[Any]):
     """A `Popen` whose process is forked by the server.
 
     Args:
-        arguments: the words after `benchsuite`.
+        arguments: the words after `benchsuite`, or after the program.
+        program: a Python file that uses torch on one thread, to be run in place of `benchsuite`.
         cwd: the folder of the process.
         env: its environment.
         options: those of `Popen` that concern its streams.
     """
 
-    def __init__(self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], **options: Any) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        program: Path | None = None,
+        **options: Any,
+    ) -> None:
         self._report: socket.socket | None = None
+        self._program = program
         super().__init__([*arguments], cwd=cwd, env=dict(env), **options)
 
     def _execute_child(self, *given: Any) -> None:
@@ -57,9 +68,14 @@ class Forked(subprocess.Popen[Any]):
         pipes = [named[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
         streams = [own if fd == -1 else fd for own, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
         request = {"arguments": named["args"], "cwd": str(named["cwd"]), "env": named["env"]}
+        request["program"] = str(self._program or "")
         self._report, theirs = socket.socketpair()
         with theirs:
-            socket.send_fds(_server(), [json.dumps(request).encode()], [*streams, theirs.fileno()])
+            socket.send_fds(
+                _server(MODULES if self._program is None else TORCH),
+                [json.dumps(request).encode()],
+                [*streams, theirs.fileno()],
+            )
         self.pid = struct.unpack("i", self._report.recv(4))[0]
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -90,14 +106,16 @@ def fits(env: Mapping[str, str], usual: Mapping[str, str]) -> bool:
 
 
 @functools.cache
-def _server() -> socket.socket:
+def _server(modules: tuple[str, ...]) -> socket.socket:
+    """Start a server; it has no threads, which would not be in the forked processes."""
     from support import environ
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _LONGEST_REQUEST)
     with theirs:
-        words = [sys.executable, "-W", "error", __file__, str(theirs.fileno())]
-        server = subprocess.Popen(words, env=environ(), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        words = [sys.executable, "-W", "error", __file__, str(theirs.fileno()), *modules]
+        env = environ(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        server = subprocess.Popen(words, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
 
     def end() -> None:
         ours.close()
@@ -107,12 +125,12 @@ def _server() -> socket.socket:
     return ours
 
 
-def serve(requests: socket.socket) -> list[str]:
+def serve(requests: socket.socket) -> tuple[str, list[str]]:
     """Fork a process for each request.
 
     Returns:
-        In the forked process, which has all that the request gives: the words after `benchsuite`. The server itself
-        exits once its caller has closed the socket.
+        In the forked process, which has all that the request gives: the program, "" for `benchsuite`, and its
+        arguments. The server itself exits once its caller has closed the socket.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller ends it
     gc.freeze()  # shared memory stays shared
@@ -122,8 +140,9 @@ def serve(requests: socket.socket) -> list[str]:
             os._exit(0)
         if not os.fork():
             requests.close()
-            _watch_one(json.loads(content), fds)
-            return json.loads(content)["arguments"]
+            request = json.loads(content)
+            _watch_one(request, fds)
+            return request["program"], request["arguments"]
         for fd in fds:
             os.close(fd)
         with contextlib.suppress(ChildProcessError):
@@ -152,7 +171,8 @@ def _watch_one(request: dict[str, Any], fds: list[int]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    sys.path[0] = request["cwd"]
+    program = request["program"]
+    sys.path[0] = str(Path(program).parent) if program else request["cwd"]
 
 
 def _open_anew(fd: int) -> None:
@@ -167,7 +187,12 @@ def _open_anew(fd: int) -> None:
 
 
 if __name__ == "__main__":
-    for _module in MODULES:
+    _socket, *_modules = sys.argv[1:]
+    for _module in _modules:
         importlib.import_module(_module)
-    sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[1])))
-    runpy.run_module("benchsuite", run_name="__main__", alter_sys=True)
+    _program, _arguments = serve(socket.socket(fileno=int(_socket)))
+    sys.argv = [_program, *_arguments]
+    if _program:
+        runpy.run_path(_program, run_name="__main__")
+    else:
+        runpy.run_module("benchsuite", run_name="__main__", alter_sys=True)
