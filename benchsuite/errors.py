@@ -12,7 +12,6 @@ Interrupted        a signal asked for the end (not a BenchError)
 
 from __future__ import annotations
 
-import difflib
 import signal
 from collections.abc import Iterable
 
@@ -72,6 +71,8 @@ def encodable(text: str) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: "; did you mean 'x'?", or all known names if no one is similar."""
+    import difflib
+
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:

@@ -9,13 +9,20 @@ import os
 import re
 import stat
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NoReturn
 
 import yaml
 
 from benchsuite.errors import ProfileError, nearest, reason
+
+try:
+    from yaml import CSafeLoader as SafeLoader  # by libyaml, about ten times as fast
+except ImportError:  # a PyYAML that was built without libyaml
+    from yaml import SafeLoader  # type: ignore[assignment]
 
 Kind = Literal["profiles", "weights", "baselines", "datasets"]
 # Far more than anyone writes by hand.
@@ -30,11 +37,12 @@ def shipped_folder(kind: Kind) -> Path:
     return inside if inside.is_dir() else package.parent / kind
 
 
-def shipped(kind: Kind) -> dict[str, Path]:
-    """The shipped files of a kind, by their names without ending."""
+@cache
+def shipped(kind: Kind) -> Mapping[str, Path]:
+    """The shipped files of a kind, by their names without ending. The folder is read once."""
     folder = shipped_folder(kind)
     found = (p for p in folder.iterdir() if p.suffix in _SUFFIXES) if folder.is_dir() else ()
-    return {p.stem: p for p in sorted(found)}
+    return MappingProxyType({p.stem: p for p in sorted(found)})
 
 
 def find(kind: Kind, name: str) -> Path:
@@ -209,7 +217,7 @@ def _parse_json(text: str, path: Path) -> Any:
         raise ProfileError(f"{path}: {error}") from None
 
 
-class _Yaml12(yaml.SafeLoader):
+class _Yaml12(SafeLoader):
     """PyYAML's safe loader, with the scalars of the YAML 1.2 core schema. It refuses repeated keys."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
@@ -226,7 +234,7 @@ class _Yaml12(yaml.SafeLoader):
         return {str(key.value): self.construct_object(value, deep=True) for key, value in node.value}  # type: ignore[no-untyped-call]
 
 
-def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+def _integer(loader: SafeLoader, node: yaml.ScalarNode) -> int:
     text = node.value
     if re.fullmatch(r"[-+]?0[0-9]+", text):
         problem = f"{text}: an integer may not start with 0; quote it to mean text"
@@ -234,7 +242,7 @@ def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(text, 0 if text[:2] in ("0x", "0o") else 10)
 
 
-def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+def _number(loader: SafeLoader, node: yaml.ScalarNode) -> float:
     value = float(node.value.lower().replace(".inf", "inf").replace(".nan", "nan"))
     if not math.isfinite(value):
         raise yaml.MarkedYAMLError(problem=f"{node.value} is not a finite number", problem_mark=node.start_mark)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import preloaded
 import psutil
 import pytest
 
@@ -58,18 +59,27 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-W", "error", "-m", "benchsuite", *arguments]
 
 
+def start(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **streams: Any) -> subprocess.Popen[Any]:
+    """Start the command line; `streams` are those of `Popen`."""
+    usual = environ()
+    env = usual if env is None else env
+    if preloaded.fits(env, usual):
+        return preloaded.Forked(arguments, cwd=cwd, env=env, **streams)
+    return subprocess.Popen(command(*arguments), cwd=cwd, env=env, **streams)
+
+
 def benchsuite(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        cwd=cwd,
-        env=env or environ(),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=timeout,
-        check=False,
-    )
+    """Run the command line to its end."""
+    pipe = subprocess.PIPE
+    with start(*arguments, cwd=cwd, env=env, stdin=-3, stdout=pipe, stderr=pipe, encoding="utf-8") as running:
+        try:
+            out, err = running.communicate(timeout=timeout)
+        except BaseException:
+            running.kill()
+            raise
+    return subprocess.CompletedProcess(arguments, running.returncode, out, err)
 
 
 def in_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -11,12 +11,12 @@ import pytest
 from support import (
     PROGRAMS,
     benchsuite,
-    command,
     environ,
     in_process,
     one_line_error,
     read_results,
     side_by_side,
+    start,
     wait_for,
     write_profile,
 )
@@ -127,48 +127,46 @@ def test_a_model_that_refuses_a_batch_is_tried_with_smaller_ones_but_a_broken_on
 
 
 def test_the_size_is_found_once_used_by_all_repeats_and_recorded(tmp_path: Path) -> None:
-    write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "most": 21}})
+    write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "most": 5}})
     done = benchsuite("jobs", "p.json", "-o", "out", "--repeat", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("is the largest that fits") == 1
     files = sorted((tmp_path / "out").glob("p.a.*.json"))
     for result in map(json.loads, (file.read_text() for file in files)):
-        assert result["task"]["job"]["params"]["batch_size"] == 21
+        assert result["task"]["job"]["params"]["batch_size"] == 5
         tries = {probe[0]: probe[1] for probe in result["batch_search"]["probes"]}
-        assert tries[21]
-        assert not tries[22]
-        assert result["batch_search"]["limit"] == "batch_size 22: batch_size 22 is over the 21 items that there are"
+        assert tries[5]
+        assert not tries[6]
+        assert result["batch_search"]["limit"] == "batch_size 6: batch_size 6 is over the 5 items that there are"
         slices = result["measurement"]["streams"][0]["slices"]
-        assert all(items == 21 * steps for _, _, steps, items, _ in slices)
+        assert all(items == 5 * steps for _, _, steps, items, _ in slices)
     assert len(files) == 2
     report = in_process("report", "--full", "out", cwd=tmp_path).stdout
-    assert "a 21 (the largest that fits)" in report
+    assert "a 5 (the largest that fits)" in report
     again = benchsuite("rerun", str(files[0]), "-o", "again.json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert json.loads((tmp_path / "again.json").read_text())["task"]["job"]["params"]["batch_size"] == 21
+    assert json.loads((tmp_path / "again.json").read_text())["task"]["job"]["params"]["batch_size"] == 5
 
 
 def test_a_resumed_run_has_the_size_of_its_first_repeat(tmp_path: Path) -> None:
-    write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "most": 9}})
+    write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "most": 5}})
     assert benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path).returncode == 0
     done = benchsuite("jobs", "p.json", "-o", "out", "--resume", "--repeat", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "does not fit" not in done.stderr
     sizes = [json.loads(f.read_text())["task"]["job"]["params"]["batch_size"] for f in (tmp_path / "out").glob("p.a.*")]
-    assert sizes == [9, 9]
+    assert sizes == [5, 5]
 
 
 def test_a_search_that_was_killed_is_made_again_by_a_resume(tmp_path: Path) -> None:
-    write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "most": 9}})
-    running = subprocess.Popen(
-        command("jobs", "p.json", "-o", "out"), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE
-    )
+    write_profile(tmp_path / "p.json", a={**GROWS, "params": {"batch_size": "auto", "most": 5}})
+    running = start("jobs", "p.json", "-o", "out", cwd=tmp_path, env=environ(), stderr=subprocess.PIPE)
     wait_for(lambda: len(list((tmp_path / "out" / "logs").glob("*.batch*.task.json"))) > 1)
     running.kill()
     running.communicate()
     done = benchsuite("jobs", "p.json", "-o", "out", "--resume", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert read_results(tmp_path / "out")["a"].task.job.params["batch_size"] == 9
+    assert read_results(tmp_path / "out")["a"].task.job.params["batch_size"] == 5
 
 
 def test_a_try_that_cannot_be_started_fails_its_job_and_not_the_run(
@@ -195,7 +193,7 @@ def test_host_memory_that_ends_is_a_bound(tmp_path: Path) -> None:
         "--batch-size",
         "auto",
         "--fails",
-        "10",
+        "5",
         "--min-time-s",
         "0.6",
         "--warm-up-s=0",
@@ -203,7 +201,7 @@ def test_host_memory_that_ends_is_a_bound(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["batch_search"]["found"] == 10
+    assert result["batch_search"]["found"] == 5
     assert "MemoryError" in result["batch_search"]["limit"]
 
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from support import benchsuite, command, environ, marked, one_line_error, statuses, wait_for, write_profile
+from support import benchsuite, environ, marked, one_line_error, start, statuses, wait_for, write_profile
 
 from benchsuite.launch import lock
 from benchsuite.launch.process import MARK
@@ -41,9 +41,7 @@ def test_eight_kills_then_a_resume_leave_one_counted_result_a_task(tmp_path: Pat
         resume = ["--resume"] if (tmp_path / "out" / "plan.json").exists() else []
         if not resume and (tmp_path / "out").exists():
             subprocess.run(["rm", "-r", str(tmp_path / "out")], check=True)  # killed before there was a plan
-        running = subprocess.Popen(
-            command(*arguments, *resume), cwd=tmp_path, env=environ(), stdout=-3, stderr=subprocess.PIPE
-        )
+        running = start(*arguments, *resume, cwd=tmp_path, env=environ(), stdout=-3, stderr=subprocess.PIPE)
         if kill % 2:  # among its tasks, however long a start takes here
             before = size()
             wait_for(lambda before=before, running=running: size() > before or running.poll() is not None)
@@ -77,10 +75,10 @@ def test_eight_kills_then_a_resume_leave_one_counted_result_a_task(tmp_path: Pat
 
 def test_resuming_a_copy_leaves_the_run_in_progress_alone(tmp_path: Path) -> None:
     profile = str(write_profile(tmp_path / "p.json", job={"min_time_s": 6}))
-    running = subprocess.Popen(command("jobs", profile, "-o", "a"), cwd=tmp_path, env=environ(), stderr=-3)
+    running = start("jobs", profile, "-o", "a", cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: (tmp_path / "a" / "attempts.jsonl").exists())
     subprocess.run(["cp", "-r", "a", "b"], cwd=tmp_path, check=True)
-    other = subprocess.Popen(command("jobs", profile, "-o", "b", "--resume"), cwd=tmp_path, env=environ(), stderr=-3)
+    other = start("jobs", profile, "-o", "b", "--resume", cwd=tmp_path, env=environ(), stderr=-3)
     assert running.wait(timeout=40) == 0
     other.send_signal(signal.SIGTERM)
     other.wait(timeout=20)
@@ -89,19 +87,19 @@ def test_resuming_a_copy_leaves_the_run_in_progress_alone(tmp_path: Path) -> Non
 
 def test_what_was_cut_off_keeps_the_facts_of_its_own_run(tmp_path: Path) -> None:
     profile = str(write_profile(tmp_path / "p.json", job={"min_time_s": 30}))
-    running = subprocess.Popen(command("jobs", profile, "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    running = start("jobs", profile, "-o", "out", cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: len(RunDir(tmp_path / "out").attempts()) == 1)
     time.sleep(2.0)
     running.kill()
     running.wait()
-    again = subprocess.Popen(command("jobs", profile, "-o", "out", "--resume"), cwd=tmp_path, env=environ(), stderr=-3)
+    again = start("jobs", profile, "-o", "out", "--resume", cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: [a.event for a in RunDir(tmp_path / "out").attempts()].count("start") == 2)
     again.send_signal(signal.SIGTERM)
     again.wait(timeout=20)
-    (start, *_) = RunDir(tmp_path / "out").attempts()
+    (begun, *_) = RunDir(tmp_path / "out").attempts()
     results = [json.loads(p.read_text()) for p in (tmp_path / "out").glob("p.job.*.json")]
     first = next(r for r in results if r["identity"]["attempt"] == 1)
-    clock = {"boot_id": start.boot_id, "wall": start.at, "monotonic_s": start.monotonic_s}
+    clock = {"boot_id": begun.boot_id, "wall": begun.at, "monotonic_s": begun.monotonic_s}
     assert first["timeline"]["clock"] == {"host": first["identity"]["host"], **clock}
     assert first["tenant"]["reason"] == "not known: the run was cut off"
     assert first["timeline"]["queued_s"] <= first["timeline"]["ready_s"]
@@ -112,7 +110,7 @@ def test_what_a_killed_run_left_running_is_found_by_its_mark_and_ended(tmp_path:
     params = {"kind": "grandchild", "after_s": 0.1, "file": str(tmp_path / "seen.json")}
     profile = str(write_profile(tmp_path / "p.json", job={"params": params, "timeout_s": 90}))
     arguments = ["jobs", profile, "-o", "out", "--isolation", "none"]  # a group's leftovers any other run would end
-    running = subprocess.Popen(command(*arguments), cwd=tmp_path, env=environ(), stderr=-3)
+    running = start(*arguments, cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: (tmp_path / "seen.json").exists() and (tmp_path / "seen.json").read_text().endswith("}"))
     mark = json.loads((tmp_path / "seen.json").read_text())["environ"][MARK]
     wait_for(lambda: len(marked(mark)) == 2)
@@ -121,8 +119,9 @@ def test_what_a_killed_run_left_running_is_found_by_its_mark_and_ended(tmp_path:
     wait_for(lambda: len(marked(mark)) == 1)
     profile_time = ["--", "--timeout-s", "3"]
     one_line_error(benchsuite(*arguments, "--resume", *profile_time, cwd=tmp_path), "timeout_s")
-    again = subprocess.Popen(
-        command(*arguments, "--resume"),
+    again = start(
+        *arguments,
+        "--resume",
         cwd=tmp_path,
         env=environ(),
         stderr=subprocess.PIPE,
@@ -138,7 +137,7 @@ def test_what_a_killed_run_left_running_is_found_by_its_mark_and_ended(tmp_path:
 
 def test_two_runs_in_one_folder_are_refused_and_stop_ends_the_first(tmp_path: Path) -> None:
     profile = str(write_profile(tmp_path / "p.json", job={"min_time_s": 30}))
-    running = subprocess.Popen(command("jobs", profile, "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    running = start("jobs", profile, "-o", "out", cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: (tmp_path / "out" / "attempts.jsonl").exists())
     for more in ([], ["--resume"]):
         second = benchsuite("jobs", profile, "-o", "out", *more, cwd=tmp_path)

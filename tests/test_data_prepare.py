@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 from file_server import Files, serving
-from support import benchsuite, command, environ, one_line_error
+from support import benchsuite, environ, one_line_error, start
 
 from benchsuite.data import DataError, descriptor, store
 
@@ -65,15 +65,9 @@ def prepare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return benchsuite("prepare", *arguments, "-d", "data", cwd=cwd, env=environ(no_proxy="127.0.0.1"))
 
 
-def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*command("prepare", *arguments), "-d", "data"],
-        cwd=cwd,
-        env=environ(no_proxy="127.0.0.1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    )
+def begin(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    pipe, env = subprocess.PIPE, environ(no_proxy="127.0.0.1")
+    return start("prepare", *arguments, "-d", "data", cwd=cwd, env=env, stdout=pipe, stderr=pipe, encoding="utf-8")
 
 
 def until(true: Callable[[], object], limit_s: float = 20.0) -> None:
@@ -111,7 +105,7 @@ def test_a_download_is_ready_recorded_and_left_alone(files: Files, tmp_path: Pat
 def test_ended_half_way_it_goes_on(signum: int, files: Files, tmp_path: Path) -> None:
     path = str(describe(tmp_path, files.url))
     files.pause_s = 0.02
-    first = start(path, cwd=tmp_path)
+    first = begin(path, cwd=tmp_path)
     until(lambda: files.sent > 150_000)
     first.send_signal(signum)
     _, said = first.communicate(timeout=20)
@@ -131,7 +125,7 @@ def test_ended_half_way_it_goes_on(signum: int, files: Files, tmp_path: Path) ->
 
 @pytest.mark.parametrize("gap_s", [0.0, 0.02, 0.3])
 def test_generating_ends_at_the_first_ctrl_c_and_a_second_does_no_harm(gap_s: float, tmp_path: Path) -> None:
-    making = start("fake_imagenet", "--synthetic", "--size", "full", "--workers", "2", cwd=tmp_path)
+    making = begin("fake_imagenet", "--synthetic", "--size", "full", "--workers", "2", cwd=tmp_path)
     until(lambda: next((tmp_path / "data").rglob("*.jpeg"), None))
     for _ in range(2):
         making.send_signal(signal.SIGINT)
@@ -144,7 +138,7 @@ def test_generating_ends_at_the_first_ctrl_c_and_a_second_does_no_harm(gap_s: fl
 def test_two_callers_fetch_once(files: Files, tmp_path: Path) -> None:
     path = str(describe(tmp_path, files.url))
     files.pause_s = 0.01
-    callers = [start(path, cwd=tmp_path) for _ in range(3)]
+    callers = [begin(path, cwd=tmp_path) for _ in range(3)]
     said = [caller.communicate(timeout=60) for caller in callers]
     assert [caller.returncode for caller in callers] == [0, 0, 0]
     assert len({out for out, _ in said}) == 1
@@ -267,21 +261,21 @@ def test_an_older_version_is_made_again(files: Files, tmp_path: Path) -> None:
 
 
 def test_killed_while_generating_it_goes_on_and_nobody_is_left(tmp_path: Path) -> None:
-    arguments = ["fake_imagenet", "--synthetic", "--size", "small", "--workers", "2"]
-    first = start(*arguments, cwd=tmp_path)
-    work = tmp_path / "data/.prepare/fake_imagenet"
+    arguments = ["bsds500", "--synthetic", "--size", "small", "--workers", "2"]
+    first = begin(*arguments, cwd=tmp_path)
+    work = tmp_path / "data/.prepare/bsds500"
     until(lambda: work.exists() and any((work / "units").glob("[0-9]*")))
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     first.kill()
     first.communicate(timeout=20)
     assert children
     until(lambda: not any(Path(f"/proc/{pid}/exe").exists() and alive(pid) for pid in children))
-    assert not (tmp_path / "data/fake_imagenet").exists()
+    assert not (tmp_path / "data/bsds500").exists()
     kept = {p: p.stat().st_mtime_ns for p in (work / "units").glob("[0-9]*")}
     assert kept
     done = prepare(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "ready: synthetic, small, 500 files" in done.stdout
+    assert "ready: synthetic, small, 90 files" in done.stdout
 
 
 def alive(pid: str) -> bool:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
 import struct
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchsuite.data import descriptor, manifest, writers
+from benchsuite.data import descriptor, manifest, synthetic, writers
 from benchsuite.data.synthetic import generate, make
 from benchsuite.data.units import Site
 
@@ -54,6 +58,18 @@ def one_fixture(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: path / "tree" for name, path in found.items()}
 
 
+@pytest.fixture(scope="module")
+def two_processes() -> Iterator[None]:
+    """The processes of `generate` stay for the next data set: to start them takes longer than their work."""
+    pool = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
+    kept = SimpleNamespace(submit=pool.submit, shutdown=lambda **_: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(synthetic, "ProcessPoolExecutor", lambda processes, *_: {2: kept}[processes])
+        yield
+    pool.shutdown()
+
+
+@pytest.mark.usefixtures("two_processes")
 @pytest.mark.parametrize("name", FEW)
 def test_the_bytes_do_not_depend_on_the_number_of_processes(name: str, one: dict[str, Path], tmp_path: Path) -> None:
     before = manifest.parse((one[name].parent / "units" / "joined").read_bytes())

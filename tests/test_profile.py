@@ -221,7 +221,7 @@ TEXTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "leading zero": ("p.yaml", "a: {model: vae, max_count: 010}", ("line 1", "010", "may not start with 0")),
     "empty": ("p.yaml", " \n", ("the file is empty",)),
     "cut JSON": ("p.json", '{"a": {"model": ', ("line 1", "column")),
-    "bad YAML": ("p.yaml", "a: [1", ("line 1",)),
+    "bad YAML": ("p.yaml", "a: [1}", ("line 1",)),
     "no number": ("p.json", '{"a": {"model": "vae", "min_time_s": NaN}}', ("NaN is not a JSON number",)),
     "endless": ("p.yaml", "a: {model: vae, min_time_s: .inf}", ("line 1", "not a finite number")),
     "python tag": ("p.yaml", "a: !!python/object/apply:os.system ['true']", ("line 1",)),

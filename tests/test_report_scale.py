@@ -42,19 +42,19 @@ def scale() -> ModuleType:
 
 def calls(folder: Path) -> int:
     """How many calls a summary of a folder takes: the same on any machine."""
-    summarise(load(folder))  # what is imported or cached on first use is not counted
     profiler = cProfile.Profile()
     profiler.runcall(lambda: summarise(load(folder)))
     return int(pstats.Stats(profiler).total_calls)  # type: ignore[attr-defined]
 
 
 def test_work_grows_in_proportion(scale: ModuleType, tmp_path: Path) -> None:
-    few, many = 137, 4 * 137  # whole repeats of the standard profile on eight GPUs
+    few, many = 137, 3 * 137  # whole repeats of the standard profile on eight GPUs
     for number_of in (few, many):
         each = scale.make_folder(tmp_path / str(number_of), number_of, 120)
         assert 10_000 <= each <= 20_000, "as large as real ones"
+    summarise(load(tmp_path / str(few)))  # what is imported or cached on first use is not counted
     growth = calls(tmp_path / str(many)) / calls(tmp_path / str(few))
-    assert growth < 4.4
+    assert growth < 3.3
 
 
 def test_the_made_up_run_is_a_whole_one(scale: ModuleType, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from conftest import keep_run, make_gpu, make_result, make_run, make_task
 from made_telemetry import stolen_from
-from support import benchsuite, command, environ, in_process, one_line_error, wait_for, write_profile
+from support import benchsuite, environ, in_process, one_line_error, start, wait_for, write_profile
 
 from benchsuite import manifest
 from benchsuite.describe.profile import load
@@ -334,7 +334,7 @@ def test_a_run_that_was_stopped_says_what_is_missing(signum: int, tmp_path: Path
     run is whole and clean."""
     seen = tmp_path / "seen.json"
     profile = write_profile(tmp_path / "p.json", two={"params": {"file": str(seen)}, "min_time_s": 2}, three={})
-    running = subprocess.Popen(command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    running = start("jobs", str(profile), "-o", "out", cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: seen.exists() and (tmp_path / "out" / "logs" / "two.J0.a1.events.jsonl").exists())
     running.send_signal(signum)
     assert running.wait(timeout=20) in (143, -9)

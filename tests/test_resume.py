@@ -14,10 +14,10 @@ import pytest
 from support import (
     PROGRAMS,
     benchsuite,
-    command,
     environ,
     in_process,
     one_line_error,
+    start,
     statuses,
     wait_for,
     write_profile,
@@ -30,22 +30,29 @@ from benchsuite.records import Result
 from benchsuite.rundir import LOCK, RunDir, results
 
 
-@pytest.fixture
-def stopped(tmp_path: Path) -> tuple[Path, list[str]]:
+@pytest.fixture(scope="module")
+def stopped_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run stopped by a signal in its second of three jobs, the first of which failed."""
+    folder = tmp_path_factory.mktemp("stopped")
     profile = write_profile(
-        tmp_path / "stop.json",
+        folder / "stop.json",
         fails={"params": {"kind": "raise", "after_s": 0.1}},
-        slow={"params": {"file": str(tmp_path / "seen.json")}, "min_time_s": 2},
+        slow={"params": {"file": str(folder / "seen.json")}, "min_time_s": 2},
         last={},
     )
-    arguments = ["jobs", str(profile), "-o", "out"]
-    running = subprocess.Popen(command(*arguments), cwd=tmp_path, env=environ(), stderr=-3)
-    wait_for(lambda: (tmp_path / "seen.json").exists())
+    running = start("jobs", str(profile), "-o", "out", cwd=folder, stderr=-3)
+    wait_for(lambda: (folder / "seen.json").exists())
     time.sleep(1.0)
     running.send_signal(signal.SIGTERM)
     assert running.wait(timeout=20) == 143
-    return tmp_path, arguments
+    return folder
+
+
+@pytest.fixture
+def stopped(stopped_once: Path, tmp_path: Path) -> tuple[Path, list[str]]:
+    """A copy of the stopped run, and the words that started it."""
+    shutil.copytree(stopped_once, tmp_path, dirs_exist_ok=True)
+    return tmp_path, ["jobs", str(tmp_path / "stop.json"), "-o", "out"]
 
 
 def test_a_torn_line_takes_no_other_with_it(stopped: tuple[Path, list[str]]) -> None:
@@ -198,9 +205,7 @@ def test_an_interrupted_run_prints_the_command_that_continues_it(tmp_path: Path)
     write_profile(tmp_path / "p.json", slow={"min_time_s": 20})
     for end in ("a signal", "stop"):
         out = f"out of {end}"
-        running = subprocess.Popen(
-            command("jobs", "p.json", "-o", out), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
-        )
+        running = start("jobs", "p.json", "-o", out, cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
         wait_for(lambda out=out: (tmp_path / out / "attempts.jsonl").exists())
         printed = ""
         if end == "stop":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import QUICK, benchsuite, command, environ, read_results, wait_for, write_profile
+from support import QUICK, benchsuite, environ, read_results, start, wait_for, write_profile
 
 from benchsuite.records import Result
 from benchsuite.rundir import RunDir
@@ -32,9 +32,7 @@ def test_a_signal_ends_the_tree_and_keeps_what_is_finished(signum: int, tmp_path
         second={"params": {"kind": "grandchild", "after_s": 0.8, "file": str(tmp_path / "pid.json")}, "timeout_s": 99},
         third={},
     )
-    running = subprocess.Popen(
-        command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
-    )
+    running = start("jobs", str(profile), "-o", "out", cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: (tmp_path / "pid.json").exists() and (tmp_path / "pid.json").read_text().endswith("}"))
     time.sleep(1.5)
     began = time.monotonic()
@@ -53,7 +51,7 @@ def test_a_child_does_not_outlive_a_killed_benchsuite(tmp_path: Path) -> None:
     profile = write_profile(
         tmp_path / "orphan.json", only={"params": {"file": str(tmp_path / "pid.json")}, "min_time_s": 30}
     )
-    running = subprocess.Popen(command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    running = start("jobs", str(profile), "-o", "out", cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: (tmp_path / "pid.json").exists() and (tmp_path / "pid.json").read_text().endswith("}"))
     child = psutil.Process(json.loads((tmp_path / "pid.json").read_text())["pid"])
     running.kill()
@@ -66,9 +64,7 @@ def test_a_child_does_not_outlive_a_killed_benchsuite(tmp_path: Path) -> None:
 
 def test_kill_of_a_worker_from_outside_is_one_counted_failure(tmp_path: Path) -> None:
     profile = write_profile(tmp_path / "k.json", job={"params": {"file": str(tmp_path / "pid.json")}, "min_time_s": 30})
-    running = subprocess.Popen(
-        command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
-    )
+    running = start("jobs", str(profile), "-o", "out", cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: len(_events(tmp_path / "out")) >= 4)
     os.kill(json.loads((tmp_path / "pid.json").read_text())["pid"], signal.SIGKILL)
     _, stderr = running.communicate(timeout=20)
@@ -177,7 +173,7 @@ def test_what_a_preparation_leaves_is_ended_too(tmp_path: Path) -> None:
 
 def test_a_preparation_ends_with_a_killed_benchsuite(tmp_path: Path) -> None:
     profile = write_program(tmp_path, job={"prepare": [["sleep", "310"]]})
-    running = subprocess.Popen(command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    running = start("jobs", str(profile), "-o", "out", cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: sleeping("310"))
     running.kill()
     running.wait()
@@ -186,7 +182,7 @@ def test_a_preparation_ends_with_a_killed_benchsuite(tmp_path: Path) -> None:
 
 def test_a_model_that_protests_against_being_stopped_is_interrupted(tmp_path: Path) -> None:
     profile = write_program(tmp_path, job={"params": {"kind": "protests"}, "min_time_s": 30})
-    running = subprocess.Popen(command("jobs", str(profile), "-o", "out"), cwd=tmp_path, env=environ(), stderr=-3)
+    running = start("jobs", str(profile), "-o", "out", cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: len(_events(tmp_path / "out")) >= 2)
     running.send_signal(signal.SIGTERM)
     assert running.wait(timeout=20) == 143
@@ -197,8 +193,11 @@ def test_a_terminal_that_is_gone_costs_no_result(tmp_path: Path) -> None:
     """The window is closed: SIGHUP, and every further word to the terminal fails."""
     profile = write_program(tmp_path, job={"params": {"kind": "quiet"}, "min_time_s": 30})
     master, slave = os.openpty()
-    running = subprocess.Popen(
-        command("jobs", str(profile), "-o", "out"),
+    running = start(
+        "jobs",
+        str(profile),
+        "-o",
+        "out",
         cwd=tmp_path,
         env=environ(TERM="xterm"),
         stdin=slave,

@@ -113,9 +113,10 @@ def _found(module: str) -> bool:
     return module in sys.modules or importlib.util.find_spec(module) is not None
 
 
-def names() -> list[str]:
-    """The names of all shipped models: those of their files."""
-    return sorted(p.stem for p in _MODELS.glob("*.py") if p.stem != "__init__")
+@cache
+def names() -> tuple[str, ...]:
+    """The names of all shipped models: those of their files. The folder is read once."""
+    return tuple(sorted(p.stem for p in _MODELS.glob("*.py") if p.stem != "__init__"))
 
 
 def declared(model: str | None, entry: str | None) -> Declared:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import os
 import random
 import sys
-from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 
@@ -42,6 +40,9 @@ def module_of(task: Task) -> ModuleType:
 
 def _begin_serving() -> None:
     """Start the server that forks the image readers early: it imports torch while this process does so, too."""
+    import multiprocessing
+    from multiprocessing import forkserver
+
     multiprocessing.get_context("forkserver").set_forkserver_preload(["benchsuite.models.readers.images"])
     forkserver.ensure_running()
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta
-from scipy.special import stdtrit
 
 from benchsuite.schema import Record
 
@@ -58,6 +57,8 @@ def log_interval(values: Sequence[float]) -> Interval | None:
         return None
     logs = [math.log(value) for value in values]
     center = statistics.fmean(logs)
+    from scipy.special import stdtrit  # a run ends sooner without: to import scipy takes half a second
+
     t = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2))
     half = t * statistics.stdev(logs) / math.sqrt(len(logs))
     # Scatter beyond any use (a factor of e**300) would overflow.

@@ -13,8 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scipy.special import stdtrit
-
 from benchsuite.report.measure.intervals import CONFIDENCE, MIN_REPEATS, Interval
 from benchsuite.report.read.summary import JobSummary, Summary
 
@@ -55,6 +53,8 @@ class LogMean:
         """95 % interval around `rate`, by Student's t on logs; None below `MIN_REPEATS` samples."""
         if self.variance is None:
             return None
+        from scipy.special import stdtrit  # as in `log_interval`
+
         half = float(stdtrit(self.df, (1 + CONFIDENCE) / 2)) * math.sqrt(self.variance)
         if abs(self.mean) + half > _LARGEST_LOG:
             return None

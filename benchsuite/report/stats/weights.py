@@ -96,7 +96,7 @@ def weights_for(profile: ProfileRef | None, name: str | None = None) -> Weights:
 def _shipped_for(profile: ProfileRef | None) -> Path | None:
     shipped = files.shipped("weights")
     names = (profile.name, profile.based_on) if profile else ()
-    return next((shipped[name] for name in names if name in shipped), None)
+    return next((shipped[name] for name in names if name is not None and name in shipped), None)
 
 
 def weigh(weights: Weights, summary: Summary) -> Weighing:
