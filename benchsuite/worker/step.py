@@ -17,7 +17,7 @@ from benchsuite.models import Batch, Carry, Workload, on_tensors
 from benchsuite.worker.compiling import begin_graphed, graphed
 from benchsuite.worker.feed import Feed, feed
 from benchsuite.worker.learner import Learner
-from benchsuite.worker.microbatches import check_carry, split
+from benchsuite.worker.microbatches import Splitter, check_carry
 from benchsuite.worker.precision import MIXED, autocast, device_type
 
 if TYPE_CHECKING:
@@ -145,19 +145,20 @@ def whole(parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, loss
 def accumulated(
     parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, losses: list[Tensor], count: int
 ) -> Run:
-    """The function that takes each update from the sum of the gradients of `count` micro-batches.
+    """The function that takes each update from the sum of the gradients of `count` micro-batches, see `Splitter`.
 
     Each micro-batch has a carry of its own.
     """
     carries: list[Carry] = [None] * count
+    splitter = Splitter(count)
 
     def run(batch: Batch) -> int:
-        micro, found = split(batch, count), []
+        micro, found = splitter.split(batch), []
         for part in parts:
             part.learner.clear()
             total = None
             for index, one in enumerate(micro):
-                with part.unfinished() if index < count - 1 else nullcontext():
+                with part.unfinished() if index < len(micro) - 1 else nullcontext():
                     loss, carry = part.loss(one.batch, carries[index])
                     loss = loss * one.weight
                     part.learner.backward(loss)
