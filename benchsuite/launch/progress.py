@@ -80,6 +80,7 @@ class Progress:
         self._keep = keep
         self._foresee = foresee
         self._logs_stay = logs_stay
+        self._noted: set[tuple[str, str]] = set()
         self._console = console or Display(soft_wrap=True, highlight=False)
         self._live: Live | None = None
         self._forecast = Forecast()
@@ -143,6 +144,10 @@ class Progress:
         log = _log(result, path.parent) if path and self._logs_stay and result.status in FAILURES else None
         where = f"; log: {one_line(str(log))}" if log else ""
         self._print(f"{escape(one_line(line))}: [{style}]{result.status}[/{style}] {escape(first + where)}")
+        for note in dict.fromkeys(note for stream in result.measurement.streams for note in stream.notes):
+            if (task.cell, note) not in self._noted:
+                self._noted.add((task.cell, note))
+                self._print(escape(one_line(f"{task.cell}: note: {note}")), style="yellow")
         if problem:
             self._print(escape(one_line(problem)), style="red")
         if self._keep:

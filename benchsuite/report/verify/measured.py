@@ -105,7 +105,9 @@ def _precision(results: Iterable[Result]) -> Finding:
         return note("precision", f"{as_asked}; not checked in {some(unchecked, 30)}")
     if unknown := [task.id for task, check in checked if check.parameters is None]:
         return note("precision", f"{as_asked}; the dtype of parameters is not recorded", None, unknown)
-    return ok("precision", f"in force as asked in all {count(len(checked), 'stream')}, parameters in float32")
+    compiled = sum(check.products is None for _, check in checked)
+    aside = f"; the products of {compiled} compiled ones are not checked" if compiled else ""
+    return ok("precision", f"in force as asked in all {count(len(checked), 'stream')}, parameters in float32{aside}")
 
 
 def _off(asked: Precision, check: PrecisionCheck) -> Iterator[tuple[str, bool]]:
@@ -119,6 +121,9 @@ def _off(asked: Precision, check: PrecisionCheck) -> Iterator[tuple[str, bool]]:
     for others in (dtypes & _SHORT, dtypes & _LONG):
         if others:
             yield f"parameters are {' and '.join(sorted(others))}", others <= _LONG
+    cast = (check.products or {}).keys() & _SHORT
+    if cast and asked in ("fp32", "tf32"):
+        yield f"products are in {' and '.join(sorted(cast))}", False
 
 
 def _stolen(results: list[Result]) -> Finding:
