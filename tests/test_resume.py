@@ -166,6 +166,7 @@ def test_a_resume_needs_the_folder_only(begun: Path, tmp_path: Path) -> None:
     done = benchsuite("jobs", "--resume", str(begun / "my out"), "--repeat", "2", cwd=tmp_path)
     (begun / "moved.json").rename(begun / "p.json")
     assert done.returncode == 0, done.stderr
+    assert RunDir(begun / "my out").run().resumed[-1][1].endswith(f" jobs --resume '{begun / 'my out'}' --repeat 2")
     kept = [result for _, result in results(begun / "my out") if isinstance(result, Result)]
     assert sorted(result.task.id for result in kept) == ["one.J0", "one.J1"]
     assert {(r.task.job.params["items"], r.tenant.isolation) for r in kept} == {(3, "none")}

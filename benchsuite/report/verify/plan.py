@@ -62,12 +62,13 @@ def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Find
 
 
 def _compared(run: Run, troubles: Sequence[str], fine: str) -> Finding:
-    """The finding about the plan. A difference contradicts the records, unless another version made the plan."""
+    """The finding about the plan. A difference contradicts the records, unless another version may have made it."""
     if not troubles:
         return ok("plan", fine)
     if run.code.version == __version__:
         return all_or_bad("plan", troubles, "", remedy=_OTHER)
-    text = f"this benchsuite ({__version__}) makes another plan than {run.code.version} did"
+    then = f"run.json names benchsuite {run.code.version}, and this one is {__version__}"
+    text = f"not verified: this benchsuite makes another plan, since it changed or plan.json did ({then})"
     return unmet("plan", text, _OTHER, troubles)
 
 
