@@ -93,7 +93,7 @@ class Failure(Record, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """The message, with the type of an exception that the message does not name: "ValueError: boom"."""
-        alone = self.kind in self.message or self.kind.islower()
+        alone = self.kind in self.message or self.kind.islower() or self.kind.startswith("SIG")
         return self.message if alone else f"{self.kind}: {self.message}"
 
 
