@@ -124,6 +124,13 @@ class PrecisionCheck(Record, frozen=True, kw_only=True):
         dict[str, int] | None,
         Meta(description="torch's dtype -> elements of the model's parameters after warm-up; null: not recorded"),
     ] = None
+    products: Annotated[
+        dict[str, int] | None,
+        Meta(
+            description="torch's dtype -> matrix products and convolutions of one step of warm-up; null: not recorded, "
+            "as in a compiled step"
+        ),
+    ] = None
     matmul_error: Annotated[float, Meta(description="||result - reference|| / ||reference||")]
     conv_error: Annotated[float, Meta(description="||result - reference|| / ||reference||")]
 

@@ -90,6 +90,12 @@ class Failure(Record, frozen=True, kw_only=True):
         None
     )
 
+    @property
+    def words(self) -> str:
+        """The message, with the type of an exception that the message does not name: "ValueError: boom"."""
+        alone = self.kind in self.message or self.kind.islower() or self.kind.startswith("SIG")
+        return self.message if alone else f"{self.kind}: {self.message}"
+
 
 class Identity(Record, frozen=True, kw_only=True):
     """The task that a result belongs to."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from benchsuite.events import End, Exited, Raised
+from benchsuite.events import PULSE_BYTES, End, EventWriter, Exited, Raised
 from benchsuite.launch.outcome import classify
 from benchsuite.launch.process import exit_in_words, signal_of
 from benchsuite.launch.supervise import Exit
 from benchsuite.launch.worker_events import ProcessEvents, TaskEvents
 from benchsuite.measurement import PeakMemory
+from benchsuite.worker import exits, group
 
 
 def raised(at_s: float, message: str = "no more naps", *, of_peers: bool = False) -> Raised:
@@ -123,3 +128,27 @@ def test_an_exit_code_is_said_in_words(code: int, signal: str | None, words: str
     assert status == ("killed" if signal else "failed")
     assert error.message.startswith(f"the process {words}; 0 slices were finished")
     assert error.message.endswith("last line on stderr: last words") == (code >= 0)
+
+
+def test_a_rank_that_leaves_early_ends_the_others_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the others wait for it in a collective of NCCL, which never returns."""
+    monkeypatch.setattr(exits, "TOGETHER_S", 0.1)
+    pulse, events = tmp_path / "pulse", tmp_path / "events"
+    pulse.write_bytes(bytes(2 * 3 * PULSE_BYTES))
+    programs = [subprocess.Popen(words) for words in (["sleep", "100"], ["true"], ["sleep", "100"])]
+    pids = (program.pid.to_bytes(PULSE_BYTES, sys.byteorder) for program in programs)
+    pulse.write_bytes(bytes(3 * PULSE_BYTES) + b"".join(pids))
+    with exits.Exits(pulse, 3, EventWriter(str(events))) as watch:
+        codes = [program.wait(timeout=20) for program in programs]
+    assert codes == [-9, 0, -9]
+    told = [msgspec.json.decode(line, type=Exited) for line in events.read_bytes().splitlines()]
+    assert [(one.rank, one.code) for one in told] == [(1, 0)]
+    kind, message = group._stuck(watch, 3) or ("", "")
+    assert message == "rank 1 of 3 exited; 15 s later these had not, and were killed: 0, 2"
+    launcher = ProcessEvents(raised=Raised(n=1, at_s=9.0, kind=kind, message=message, traceback=""), exits=told)
+    for end, named in ((None, "rank 1 of 3 exited with 0 before its end"), (END, message)):
+        _, error = classify(
+            TaskEvents([ProcessEvents(), ProcessEvents(end=end), ProcessEvents()], launcher), Exit(1), 60.0, ""
+        )
+        assert error is not None
+        assert error.message == named

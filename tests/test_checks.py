@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ pytestmark = pytest.mark.torch
 from benchsuite.errors import ModelError  # noqa: E402
 from benchsuite.models import Optimiser, Workload, supervised  # noqa: E402
 from benchsuite.worker import checks  # noqa: E402
+from benchsuite.worker.device import Cpu  # noqa: E402
+from benchsuite.worker.products import Products, check_products  # noqa: E402
+from benchsuite.worker.warmup import warm_up  # noqa: E402
 from benchsuite.worker.ways import make_step  # noqa: E402
 
 
@@ -124,6 +128,7 @@ def test_the_band_of_the_loss(tmp_path: Path) -> None:
     assert "outside the profile's band of 0 to 1" in result["error"]["message"]
     assert result["measurement"]["streams"][0]["precision"]["in_force"] == "fp32"
     assert set(result["measurement"]["streams"][0]["precision"]["parameters"]) == {"float32"}
+    assert set(result["measurement"]["streams"][0]["precision"]["products"]) == {"float32"}
     assert result["measurement"]["streams"][0]["intra_op_threads"] >= 1
     assert result["measurement"]["streams"][0]["slices"], "what was measured is kept"
     well = benchsuite("run", "vae", "-o", "-", "--", *words, "[100, 1000]", cwd=tmp_path)
@@ -137,3 +142,35 @@ def test_a_model_that_steps_by_itself_is_not_checked_in_a_precision_that_it_does
     found = checks.check_precision("bf16", "cpu", steps_itself=True)
     assert (found.asked, found.in_force) == ("bf16", "fp32")
     assert checks.check_precision("bf16", "cpu").in_force == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("precision", "cast", "refused"), [("fp32", True, True), ("bf16", True, False), ("fp32", False, False)]
+)
+def test_products_of_a_model_that_autocasts_by_itself_are_found(precision: Any, cast: bool, refused: bool) -> None:
+    def loss(outputs: Any, batch: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16, enabled=cast):
+            return (outputs @ outputs.T).float().square().mean()
+
+    model = workload(0.1)
+    update = model.updates[0]
+    update = replace(update, loss=lambda nets, batch, carry: (loss(nets["net"](batch), batch), None))
+    step = make_step(replace(model, updates=(update,)))
+    products = Products()
+    warm_up(step, iter([torch.randn(8, 4)] * 6), Cpu(), watch=products)
+    check = checks.check_precision(precision, "cpu")
+    if refused:
+        with pytest.raises(ModelError, match=r"fp32 was asked for, but a step computes mm in bfloat16; remove"):
+            check_products(check, products)
+    else:
+        found = check_products(check, products).products or {}
+        assert found.get("bfloat16", 0) == (3 if cast else 0), "the product, and two in its backward pass"
+        assert found["float32"] >= 2, "the layer"
+
+
+def test_threads_that_the_model_sets_are_named() -> None:
+    before = torch.get_num_threads()
+    other = checks.other_threads({"OMP_NUM_THREADS": str(before + 1), "MKL_NUM_THREADS": f"{before + 1},2"}) or ""
+    assert other.startswith(f"torch computes with {before} intra-op threads, not with OMP_NUM_THREADS={before + 1} and")
+    assert checks.other_threads({"OMP_NUM_THREADS": str(before)}) is None
+    assert checks.other_threads({"OMP_NUM_THREADS": "many"}) is None

@@ -92,6 +92,7 @@ def test_a_command_line_that_a_model_parses_is_its_own_and_its_last_words_are_sh
 def test_the_run_goes_on_and_says_so(faults: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, done = faults
     assert done.returncode == 1
+    assert "raises on CPU, repeat 0: failed ValueError: a nap too far; log: out/logs/raises.J0" in done.stderr
     assert "13 tasks: 0 passed, 12 failed, 0 not run, 1 too short for a number" in done.stderr
     assert "benchsuite report out" in done.stderr
     well = read_results(folder / "out")["well"]

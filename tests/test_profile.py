@@ -6,15 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from conftest import make_run
 
 from benchsuite import files
 from benchsuite.describe import profile
 from benchsuite.describe.jobs import START_ALLOWANCE_S
 from benchsuite.describe.overrides import Overrides
-from benchsuite.describe.tasks import Job, written
+from benchsuite.describe.secrets import secret_in
+from benchsuite.describe.tasks import Job, Plan, written
 from benchsuite.describe.training import Training
-from benchsuite.errors import BenchError, ProfileError
+from benchsuite.errors import BenchError, ProfileError, UsageError
+from benchsuite.launch import recordable
 
 
 def write(path: Path, content: Any) -> str:
@@ -58,6 +62,43 @@ def test_a_command_may_hand_on_a_secret_of_the_shell(tmp_path: Path) -> None:
     for command in commands:
         (job,) = profile.load(write(tmp_path / "p.json", {"a": {"model": "vae", "prepare": command}})).jobs
         assert job.prepare == command
+
+
+SECRETS = {
+    "TOKEN=abc": "TOKEN",
+    "true; export HF_TOKEN='abc'": "HF_TOKEN",
+    "fetch --token=abc": "--token",
+    "fetch --api-key abc": "--api-key",
+    "curl https://user:hush@host/x": "a password in a URL",
+    "git clone https://ghp_0123456789abcdefghij@github.com/x": "a password in a URL",
+    "curl 'https://host/x?access_token=abc'": "access_token",
+    "curl -H 'Authorization: Bearer abc'": "an authorization header",
+    r"A=\"1\" HF_TOKEN=\"abc\" fetch": "HF_TOKEN",
+}
+NO_SECRETS = (
+    "TOKEN=$HF_TOKEN fetch --token $T --token=$T https://u:$P@host https://$T@host",
+    "--tokens 128 --tokens=1e6 --key=2 --key -r git@host:x ssh://git@host/x",
+    "TOKENIZERS_PARALLELISM=no --author Bob x:y@z http://host:80/a@b",
+)
+
+
+@pytest.mark.parametrize("command", SECRETS)
+def test_a_secret_is_refused_wherever_it_would_be_kept(command: str, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=rf"field 'prepare': {SECRETS[command]} looks like a secret") as refused:
+        profile.load(write(tmp_path / "p.json", {"a": {"model": "vae", "prepare": command}}))
+    assert "abc" not in str(refused.value)
+    assert "hush" not in str(refused.value)
+    for record, place in (({"command": command.split()}, "the command line"), ({"text": command}, "the profile")):
+        run = make_run()
+        used = msgspec.structs.replace(run.profile, text=record.get("text", ""))
+        run = msgspec.structs.replace(run, command=tuple(record.get("command", ())), profile=used)
+        with pytest.raises(UsageError, match=f"{place}: {SECRETS[command]} looks like a secret"):
+            recordable.check(run, Plan(waves=()), tmp_path)
+
+
+@pytest.mark.parametrize("command", NO_SECRETS)
+def test_numbers_variables_of_the_shell_and_plain_addresses_are_no_secrets(command: str) -> None:
+    assert secret_in(command) is None
 
 
 def test_every_parameter_is_recorded_with_its_value() -> None:

@@ -19,13 +19,14 @@ from conftest import keep_run, make_gpu, make_result, make_run, make_task
 from made_telemetry import stolen_from
 from support import benchsuite, environ, in_process, one_line_error, start, wait_for, write_profile
 
-from benchsuite import manifest
+from benchsuite import __version__, manifest
 from benchsuite.describe.profile import load
 from benchsuite.describe.tasks import Job, Placement, ProfileUsed
 from benchsuite.describe.training import Training
 from benchsuite.findings import Finding
 from benchsuite.measurement import PrecisionCheck, Stream
 from benchsuite.records import Code, DataUsed, Result, Tenant
+from benchsuite.report.verify import plan
 from benchsuite.report.verify.check import DEMANDS, RECORDS, check
 from benchsuite.rundir import LOCK
 from benchsuite.telemetry import DeviceTelemetry, GpuProcess, Telemetry
@@ -283,6 +284,16 @@ def test_a_single_task_is_planned_again_from_its_command_line(tmp_path: Path) ->
     assert "items" not in words
     edit(run / "run.json", lambda record: record.update(command=["benchsuite", "run", "vae"]))
     assert "it names another model than plan.json" in bad(run)["plan"]
+
+
+def test_another_plan_contradicts_the_records_unless_another_version_may_have_made_it() -> None:
+    run = make_run()
+    found = plan._compared(msgspec.structs.replace(run, code=Code(version=__version__)), ["a: x"], "")
+    assert (found.state, found.details) == ("bad", ("a: x",))
+    found = plan._compared(msgspec.structs.replace(run, code=Code(version="0.0.9")), ["a: x"], "")
+    assert found.state == "unmet"
+    assert found.text.startswith("not verified: this benchsuite makes another plan, since it changed or plan.json did")
+    assert "run.json names benchsuite 0.0.9" in found.text
 
 
 def test_each_changed_missing_and_additional_file_is_named(run: Path) -> None:

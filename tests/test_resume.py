@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -23,11 +24,18 @@ from support import (
     write_profile,
 )
 
+from benchsuite.commands import rerun
+from benchsuite.describe import work
 from benchsuite.describe.plan import make_plan
 from benchsuite.describe.tasks import Job, Placement
+from benchsuite.errors import ModelError
+from benchsuite.host.machine import describe
 from benchsuite.launch.forecast import Forecast, in_words
 from benchsuite.records import Result
+from benchsuite.report.stats.differences import trained_changes
+from benchsuite.report.verify.check import RECORDS, check
 from benchsuite.rundir import LOCK, RunDir, results
+from benchsuite.worker.build import module_of
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +173,7 @@ def test_a_resume_needs_the_folder_only(begun: Path, tmp_path: Path) -> None:
     done = benchsuite("jobs", "--resume", str(begun / "my out"), "--repeat", "2", cwd=tmp_path)
     (begun / "moved.json").rename(begun / "p.json")
     assert done.returncode == 0, done.stderr
+    assert RunDir(begun / "my out").run().resumed[-1][1].endswith(f" jobs --resume '{begun / 'my out'}' --repeat 2")
     kept = [result for _, result in results(begun / "my out") if isinstance(result, Result)]
     assert sorted(result.task.id for result in kept) == ["one.J0", "one.J1"]
     assert {(r.task.job.params["items"], r.tenant.isolation) for r in kept} == {(3, "none")}
@@ -236,3 +245,29 @@ def test_the_forecast_comes_from_the_profile_then_from_the_run() -> None:
 )
 def test_forecasts_in_words(bounds: tuple[float, float], words: str) -> None:
     assert in_words(bounds) == words
+
+
+def test_a_models_file_that_changes_makes_another_workload(
+    begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(begun, tmp_path / "changed"))
+    original = next(result for _, result in results(folder / "my out") if isinstance(result, Result))
+    with (folder / "own.py").open("a") as file:
+        file.write("# changed\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+
+    again = rerun._again(original, folder / "one.json", describe({}), (), False)
+    (change,) = again.rerun_of.changes if again.rerun_of else ()
+    assert change.startswith("the file of own:build, sha256 ")
+    assert f"changed: {change}" in capsys.readouterr().err
+    settings = [work.settings(task.job, task.entry_sha256) for task in (original.task, again)]
+    assert work.workload(settings[0]) != work.workload(settings[1])
+    assert len(trained_changes(settings[1], settings[0])) == 1
+
+    (said,) = (finding for finding in check(folder / "my out")[RECORDS] if finding.about == "model")
+    assert said.text.startswith("own:build: its file is another one here")
+    with pytest.raises(ModelError, match=r"own.py is not the file with which the run was planned"):
+        module_of(original.task)
+    sys.modules.pop("own", None)

@@ -26,8 +26,9 @@ from benchsuite.errors import UsageError
 from benchsuite.host import cgroups, own_groups
 from benchsuite.host.cgroups import Cgroup, CgroupPlace
 from benchsuite.host.kernel_files import started_ticks
-from benchsuite.isolation import enter, made_groups, prepared_groups
+from benchsuite.isolation import enter, made_groups, prepared_groups, run_names
 from benchsuite.isolation.fencing import Fencing, Isolation
+from benchsuite.isolation.run_names import RunName
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.isolation.threads import thread_environ
 
@@ -531,6 +532,18 @@ def test_what_a_killed_run_left_is_found_ended_and_reported(ground: Cgroup) -> N
     assert started_ticks(int(pid)) is None
     assert not any(folder.exists() for folder in group.folders())
     assert swept_of(name) == []
+
+
+def test_a_run_of_another_container_is_never_taken_for_a_dead_one(ground: Cgroup) -> None:
+    """Its pid counts in another pid namespace. Its group may hold no process yet."""
+    name = f"benchsuite-{os.getpid()}-1-ns1"
+    other = ground.below(name)
+    other.create()
+    assert swept_of(name) == []
+    assert all(folder.is_dir() for folder in other.folders())
+    own = RunName.of(Path(run_names.new()))
+    assert own == RunName(os.getpid(), started_ticks(os.getpid()) or 0, here=True)
+    made_groups.end(other)
 
 
 def test_a_name_with_a_reused_pid_is_stale_and_other_names_are_left(ground: Cgroup) -> None:

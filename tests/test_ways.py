@@ -22,6 +22,7 @@ from benchsuite.models import Batch, Carry, Nets, Optimiser, Share, Update, Work
 from benchsuite.worker import feed as feeding
 from benchsuite.worker.device import open_device
 from benchsuite.worker.feed import LEAST_BYTES, feed, prefetched
+from benchsuite.worker.microbatches import Splitter
 from benchsuite.worker.step import Part, accumulated, detached
 from benchsuite.worker.timing import Stop, TimedSlice
 from benchsuite.worker.ways import make_step
@@ -112,10 +113,12 @@ def line(**changed: Any) -> Workload:
     )
 
 
-def moved(workload: Workload, training: Training, batch: Tensor) -> Tensor:
-    """How far the weights of a line go in one step."""
+def moved(workload: Workload, training: Training, *batches: Tensor) -> Tensor:
+    """How far the weights of a line go in one step for each batch."""
     before = torch.cat([p.detach().flatten() for p in workload.modules["net"].parameters()])
-    make_step(workload, training).run(batch)
+    step = make_step(workload, training)
+    for batch in batches:
+        step.run(batch)
     return torch.cat([p.detach().flatten() for p in workload.modules["net"].parameters()]) - before
 
 
@@ -147,6 +150,33 @@ def counting() -> Workload:
 
     update = Update("net", loss, Optimiser(optim.SGD, {"lr": 0.1}))
     return Workload("row", lambda share: iter(()), len, {"net": nn.Linear(4, 1)}, (update,))
+
+
+@pytest.mark.parametrize(
+    ("full", "count", "short", "sizes"),
+    [
+        (8, 4, 8, [2, 2, 2, 2]),
+        (8, 4, 2, [2]),
+        (8, 4, 3, [3]),  # not 2 and 1
+        (8, 4, 5, [3, 2]),
+        (12, 3, 6, [3, 3]),
+        (12, 3, 1, [1]),
+        (3, 3, 2, [1, 1]),  # as full batches are split
+    ],
+)
+def test_a_short_last_batch_has_fewer_micro_batches(full: int, count: int, short: int, sizes: list[int]) -> None:
+    splitter = Splitter(count)
+    splitter.split(torch.zeros(full))
+    parts = splitter.split(torch.arange(short))
+    assert [part.samples for part in parts] == sizes
+    assert torch.cat([part.batch for part in parts]).tolist() == list(range(short))
+    assert sum(part.weight for part in parts) == pytest.approx(1)
+
+
+def test_a_pass_that_ends_in_a_short_batch_trains_as_without_micro_batches() -> None:
+    torch.manual_seed(1)
+    batches = [torch.randn(8, 4), torch.randn(3, 4)]
+    assert torch.allclose(*(moved(line(), training, *batches) for training in (Training(), Training(accumulate=4))))
 
 
 def test_what_cannot_be_accumulated_is_refused() -> None:

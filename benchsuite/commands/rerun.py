@@ -103,13 +103,19 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     if job.matrix:
         raise UsageError(f"{path}: --matrix: a rerun is one task; put the job into a profile for 'jobs'")
     place, other = _place(old, job, path, machine, other_gpu)
-    altered = (*job_changes(old.job, job), *other, *_elsewhere(original, machine, place))
+    task = plan.again(old, job, place)
+    altered = (*job_changes(old.job, job), *_file(old, task), *other, *_elsewhere(original, machine, place))
     if old.data_root and not Path(old.data_root).is_dir():
         raise UsageError(f"{path}: its data folder {old.data_root} is missing; bring it back, or link it there")
     for change in altered:
         click.echo(f"changed: {change}", err=True)
-    task = plan.again(old, job, place)
     return msgspec.structs.replace(task, rerun_of=RerunOf(result=path.name, changes=altered))
+
+
+def _file(old: Task, new: Task) -> Iterator[str]:
+    """The file of the user's own model if it has changed since the original, old -> new."""
+    if old.entry_sha256 and new.entry_sha256 and old.entry_sha256 != new.entry_sha256:
+        yield f"the file of {new.job.entry}, sha256 {old.entry_sha256[:12]} -> {new.entry_sha256[:12]}"
 
 
 def _elsewhere(original: Result, machine: Machine, place: Place) -> Iterator[str]:

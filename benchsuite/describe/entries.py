@@ -6,6 +6,7 @@ A profile is thus checked completely, with the types of its models, before anyth
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import re
 import sys
@@ -85,6 +86,7 @@ class Declared:
     Attributes:
         name: the model's name, or `module:function`.
         path: its file.
+        sha256: the hash of that file.
         doc: the module's docstring.
         modules: the top-level modules that it imports.
         reads: the kinds of data set that it can read, from its constant READS.
@@ -98,6 +100,7 @@ class Declared:
     modules: tuple[str, ...]
     reads: tuple[str, ...] = ()
     parallel: bool = True
+    sha256: str = ""
 
     @property
     def title(self) -> str:
@@ -169,9 +172,8 @@ def read(path: Path, name: str, function: str) -> Declared:
         ModelError: the file is not valid Python, lacks the function, or has no `Params` that can be read.
     """
     try:
-        tree = ast.parse(
-            path.read_bytes(), str(path)
-        )  # bytes: Python heeds a byte order mark and the declared encoding
+        source = path.read_bytes()
+        tree = ast.parse(source, str(path))  # bytes: Python heeds a byte order mark and the declared encoding
     except (OSError, SyntaxError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read: {error}") from None
     if not any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
@@ -183,7 +185,8 @@ def read(path: Path, name: str, function: str) -> Declared:
     parameters = {n.target.id: _parameter(n, path) for n in fields if isinstance(n.target, ast.Name)}
     reads = _constant(tree, path, "READS", tuple[str, ...], (), "a literal tuple of names")
     parallel = _constant(tree, path, "PARALLEL", bool, True, "True or False")
-    return Declared(name, path, ast.get_docstring(tree) or "", parameters, _imports(tree), reads, parallel)
+    sha256, doc = hashlib.sha256(source).hexdigest(), ast.get_docstring(tree) or ""
+    return Declared(name, path, doc, parameters, _imports(tree), reads, parallel, sha256)
 
 
 def _constant(tree: ast.Module, path: Path, name: str, kind: Any, default: Any, what: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -12,6 +11,7 @@ from benchsuite import files
 from benchsuite.data import descriptor
 from benchsuite.describe import entries
 from benchsuite.describe.overrides import FIELDS, Overrides
+from benchsuite.describe.secrets import REMEDY, is_secret, secret_in
 from benchsuite.describe.tasks import RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, looks_secret
 from benchsuite.describe.training import Compile, Precision, Training
 from benchsuite.errors import ModelError, ProfileError, nearest
@@ -37,8 +37,6 @@ _CHOICES = {
     "page_cache": get_args(PageCache),
     "intra_op_threads": ("auto", "cpus"),
 }
-# `NAME=value` in a command. A value that a shell takes from another variable is no secret.
-_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=['\"]?[^$'\"]")
 
 
 def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides | None = None) -> Job:
@@ -142,16 +140,18 @@ def _checked(job: Job, at: str) -> Job:
 
 
 def _check_no_secret(job: Job, at: str) -> None:
-    """Raises ProfileError: `env`, or an assignment in `prepare`, has a name that looks like a secret."""
-    commands = [job.prepare.split()] if isinstance(job.prepare, str) else job.prepare
-    assigned = (_ASSIGNED.match(word) for words in commands for word in words)
-    names = {"env": [*job.env], "prepare": [found[1] for found in assigned if found]}
-    for field, found in names.items():
-        for name in filter(looks_secret, found):
-            raise ProfileError(
-                f"{at}: field '{field}': {name} looks like a secret, and profiles are kept with results; "
-                "remove it here and set it in the shell, which hands it on unrecorded"
-            )
+    """Raises ProfileError: `env`, `prepare` or a parameter holds what looks like a secret."""
+    commands = [job.prepare] if isinstance(job.prepare, str) else map(" ".join, job.prepare)
+    found = {
+        "prepare": next(filter(None, map(secret_in, commands)), None),
+        "env": next((name for name, value in job.env.items() if looks_secret(name) or secret_in(value)), None),
+        "params": next(
+            (n for n, v in job.params.items() if isinstance(v, str) and (is_secret(n, v) or secret_in(v))), None
+        ),
+    }
+    for field, name in found.items():
+        if name:
+            raise ProfileError(f"{at}: field '{field}': {name} {REMEDY}")
 
 
 def _check_ranks(job: Job, at: str) -> None:

@@ -121,6 +121,7 @@ def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task
         environ=task_environ(job, place.gpus, around.environ),
         skip=place.skip or missing_packages(job),
         cwd=str(Path.cwd()) if job.entry else None,
+        entry_sha256=entries.declared(None, job.entry).sha256 if job.entry else None,
     )
 
 

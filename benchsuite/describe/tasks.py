@@ -189,6 +189,9 @@ class Task(Record, frozen=True, kw_only=True):
     ] = {}
     skip: Annotated[str | None, Meta(description="why the task cannot run")] = None
     cwd: Annotated[str | None, Meta(description="folder in which the module of `entry` is searched first")] = None
+    entry_sha256: Annotated[
+        str | None, Meta(description="SHA-256 of the file that `entry` names; null: a shipped model, or not recorded")
+    ] = None
     rerun_of: RerunOf | None = None
     trace: Annotated[Trace | None, Meta(description="what a profiler records; null: nothing")] = None
 

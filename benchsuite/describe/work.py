@@ -13,15 +13,22 @@ from benchsuite.describe.training import Training
 
 # The fields of a workload: the model, every field of `Training`, and the input.
 FIELDS = ("model", "entry", "params", *Training.__struct_fields__, "data", "page_cache")
+# The file of a model of the user's own. It is a part of the workload where it is recorded.
+ENTRY_FILE = "entry_sha256"
 # The port at which ranks meet does not affect what they train.
 _SAME_WORK = frozenset({"parallel.port"})
 # Fields of a job that a summary does not keep: they do not affect the measurement, or may hold secrets.
 _NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env"})
 
 
-def settings(job: Job) -> dict[str, Any]:
-    """The fields of a job that a summary keeps, with every parameter of the model."""
-    return {name: value for name, value in written(job).items() if name not in _NOT_KEPT}
+def settings(job: Job, entry_sha256: str | None = None) -> dict[str, Any]:
+    """The fields of a job that a summary keeps, with every parameter of the model.
+
+    Args:
+        entry_sha256: the hash of the file of a model of the user's own, if it is recorded.
+    """
+    kept = {name: value for name, value in written(job).items() if name not in _NOT_KEPT}
+    return {**kept, ENTRY_FILE: entry_sha256} if entry_sha256 else kept
 
 
 def work(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +37,7 @@ def work(fields: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         fields: the job's settings.
     """
-    trained = {name: fields[name] for name in FIELDS if name in fields}
+    trained = {name: fields[name] for name in (*FIELDS, ENTRY_FILE) if name in fields}
     return {name: value for name, value in flat(trained).items() if name not in _SAME_WORK}
 
 
@@ -38,4 +45,6 @@ def workload(fields: Mapping[str, Any]) -> str:
     """SHA-256 of a workload, from the canonical JSON of its fields."""
     what = {name: fields.get(name) for name in FIELDS}
     what["parallel"] = {name: value for name, value in (what["parallel"] or {}).items() if name != "port"}
+    if fields.get(ENTRY_FILE):
+        what[ENTRY_FILE] = fields[ENTRY_FILE]
     return hashlib.sha256(json.dumps(what, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

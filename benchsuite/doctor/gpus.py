@@ -7,6 +7,7 @@ import operator
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import NoneType
 from typing import Any
 
@@ -41,8 +42,8 @@ def findings(here: Machine, visible: Sequence[Gpu], own_pids: set[int]) -> Itera
         silent = "left out" in here.gpu_note
         remedy = _SILENT if silent else "unset CUDA_VISIBLE_DEVICES, or correct it"
         yield (bad if silent else note)("GPUs", here.gpu_note, remedy)
-    for gpu in visible:
-        found = nvml.within(nvml.LIMIT_S, _of_one, gpu, own_pids)
+    queries = {_name(gpu): partial(_of_one, gpu, own_pids) for gpu in visible}
+    for gpu, found in zip(visible, nvml.together(nvml.LIMIT_S, queries), strict=True):
         yield from (
             [bad(_name(gpu), f"does not answer: {found.reason}", _SILENT)] if isinstance(found, Absent) else found
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,8 +42,8 @@ def gpus() -> tuple[list[Gpu], str | None]:
         return [], f"NVML: the number of GPUs is unknown: {why}"
     found: list[Gpu] = []
     left_out: list[str] = []
-    for index in range(number):
-        described = nvml.within(nvml.LIMIT_S, _described, index)
+    queries = {f"GPU {index}": partial(_described, index) for index in range(number)}
+    for index, described in enumerate(nvml.together(nvml.LIMIT_S, queries)):
         if isinstance(described, Absent):
             left_out.append(f"GPU {index} does not answer and is left out: {described.reason}")
         elif isinstance(described, Left):

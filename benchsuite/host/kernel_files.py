@@ -94,6 +94,14 @@ def started_ticks(pid: int) -> int | None:
     return whole(words[19]) if len(words) > 19 and words[0] not in "ZX" else None
 
 
+def pid_namespace() -> int | None:
+    """The inode of this process's pid namespace, in which alone its pid counts; None if the kernel hides it."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return None
+
+
 def children(pid: int) -> list[int]:
     """The children of a process, zombies included. psutil needs /proc/stat for this, which a container may hide."""
     return sorted(child for child, parent in _parents().items() if parent == pid)

@@ -6,12 +6,13 @@ Whatever NVML answers, no function here raises, `read` apart. A call that may ha
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import pynvml
@@ -19,6 +20,8 @@ import pynvml
 T = TypeVar("T")
 # The time after which a call counts as hanging. Without persistence mode, the driver starts each GPU anew (seconds).
 LIMIT_S = 30.0
+# The time after which the terminal shows what is waited for (seconds).
+SAY_S = 4.0
 # What an answer of another form than expected raises where it is used.
 UNUSABLE = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError)
 UNREADABLE = "NVML's answer cannot be read"
@@ -36,15 +39,39 @@ def start() -> str | None:
 
 
 def within(limit_s: float, call: Callable[..., T], *arguments: Any) -> T | Absent:
-    """What `call` returns, or `Absent` if it takes longer than `limit_s`.
+    """What `call` returns, or `Absent` if it takes longer than `limit_s`."""
+    about = next((word for word in arguments if isinstance(word, str)), call.__name__)
+    return together(limit_s, {about: partial(call, *arguments)})[0]
 
-    It runs in a thread that ends with the process: a call into NVML cannot be interrupted.
+
+def together(limit_s: float, calls: Mapping[str, Callable[[], T]]) -> list[T | Absent]:
+    """What each call returns, in their order; `Absent` for those that take longer than `limit_s`.
+
+    The limit holds for all calls as one, so that several cards that hang cost the time of one. Each call runs in a
+    thread that ends with the process: a call into NVML cannot be interrupted. A line on stderr names the calls that
+    take longer than `SAY_S`.
+
+    Args:
+        calls: what a call asks about -> the call.
     """
-    found: list[T] = []
-    thread = threading.Thread(target=lambda: found.append(call(*arguments)), name="nvml", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    return found[0] if found else Absent(f"no answer within {limit_s:g} s")
+    found: dict[str, T] = {}
+
+    def keep(about: str, call: Callable[[], T]) -> None:
+        found[about] = call()
+
+    threads = [threading.Thread(target=keep, args=one, name="nvml", daemon=True) for one in calls.items()]
+    began_s = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for until_s in (min(SAY_S, limit_s), limit_s):
+        for thread in threads:
+            thread.join(max(0.0, began_s + until_s - time.monotonic()))
+        if until_s < limit_s and (silent := [about for about in calls if about not in found]):
+            with suppress(OSError):
+                text = f"no answer to {', '.join(silent)} after {until_s:g} s; the limit is {limit_s:g} s"
+                print(f"benchsuite: waiting for NVML: {text}", file=sys.stderr, flush=True)
+    answers = dict(found)  # a thread may still add to `found`
+    return [answers.get(about, Absent(f"no answer within {limit_s:g} s")) for about in calls]
 
 
 class Turns:

@@ -255,7 +255,7 @@ class Fencing:
 
 def _crowded(own: dict[str, cgroups.CgroupPlace]) -> str:
     others = made_groups.others(own)
-    who = ", ".join(f"process {pid}" for pid in others)
+    who = ", ".join(others)
     return f"another run of benchsuite is on this machine ({who}): its share and ours overlap" if others else ""
 
 

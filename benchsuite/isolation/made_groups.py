@@ -1,8 +1,8 @@
 """Control groups made on the fly: find out where they can be made, make them, and remove those of dead runs.
 
-They are called `benchsuite-<pid>-<start time>/tenant-<i>` and lie below this process's own group of each hierarchy, so
-that the limits on that group also hold for them. Cgroup v2 allows no limits below a group that holds processes, except
-the root. Then a sibling of this process's group is tried.
+They are called `benchsuite-<pid>-<start time>-ns<pid namespace>/tenant-<i>` and lie below this process's own group of
+each hierarchy, so that the limits on that group also hold for them. Cgroup v2 allows no limits below a group that holds
+processes, except the root. Then a sibling of this process's group is tried.
 """
 
 from __future__ import annotations
@@ -10,29 +10,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchsuite.host import kernel_files
 from benchsuite.host.cgroups import KILL_LIMIT_S, UNIFIED, Cgroup, CgroupPlace, enable
-from benchsuite.isolation import enter
+from benchsuite.isolation import enter, run_names
+from benchsuite.isolation.run_names import RunName
 
 WANTED = ("cpuset", "memory")
 # These controllers help to count and to kill, and confine nothing.
 EXTRA = ("pids", "freezer", UNIFIED)
 JOIN_LIMIT_S = 20.0
 
-_RUN = re.compile(r"benchsuite-(\d+)-(\d+)(-\d+)?")
-_runs, _numbers = itertools.count(), itertools.count()
-
-
-def _run_name() -> str:
-    """A new name that contains this process's identity."""
-    name, number = f"benchsuite-{os.getpid()}-{kernel_files.started_ticks(os.getpid())}", next(_runs)
-    return f"{name}-{number}" if number else name
+_numbers = itertools.count()
 
 
 @dataclass
@@ -60,7 +52,7 @@ class MadeGroups:
         if memory_bytes is None and "memory" in bases:
             del bases["memory"]
             why_not["memory"] = "the size of the memory is not known, so it cannot be dealt out"
-        name, made = _run_name(), cls(why_not=why_not)
+        name, made = run_names.new(), cls(why_not=why_not)
         for controller in (*WANTED, *EXTRA):
             if controller in bases:
                 made._try(controller, bases[controller].below(name), cpus, memory_bytes)
@@ -230,7 +222,10 @@ def unified_base(own: CgroupPlace, wanted: Collection[str]) -> tuple[CgroupPlace
 
 
 def sweep(own: Mapping[str, CgroupPlace]) -> tuple[str, ...]:
-    """Kill and remove the groups of dead runs, found by the pid and start time in their names; a line for each."""
+    """Kill and remove the groups of dead runs, found by the pid and start time in their names; a line for each.
+
+    A group of another pid namespace is left as it is, since its run may be alive.
+    """
     found: dict[str, dict[str, CgroupPlace]] = {}
     for controller, place in own.items():
         if not place.exact:
@@ -255,21 +250,27 @@ def sweep(own: Mapping[str, CgroupPlace]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def others(own: Mapping[str, CgroupPlace]) -> list[int]:
-    """The processes of other living runs that have groups where those of this run would lie."""
+def others(own: Mapping[str, CgroupPlace]) -> list[str]:
+    """The other living runs that have groups where those of this run would lie: "process 7", "another container"."""
     found: set[int] = set()
-    for place in own.values():
+    elsewhere = False
+    for controller, place in own.items():
         with contextlib.suppress(OSError):
             for folder in place.folder.iterdir() if place.exact else ():
-                match = _RUN.fullmatch(folder.name)
-                if match and kernel_files.started_ticks(int(match[1])) == int(match[2]):
-                    found.add(int(match[1]))
-    return sorted(found - {os.getpid()})
+                run = RunName.of(folder)
+                if run and run.here and run.alive():
+                    found.add(run.pid)
+                elif run and not run.here and not elsewhere:
+                    elsewhere = bool(Cgroup({controller: CgroupPlace(place.version, folder, place.mount)}).pids())
+    return [
+        *(f"process {pid}" for pid in sorted(found - {os.getpid()})),
+        *(["a process of another container"] if elsewhere else []),
+    ]
 
 
 def _stale(base: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         for folder in sorted(base.iterdir()):
-            match = _RUN.fullmatch(folder.name)
-            if match and folder.is_dir() and kernel_files.started_ticks(int(match[1])) != int(match[2]):
+            run = RunName.of(folder)
+            if run and run.here and folder.is_dir() and not run.alive():
                 yield folder

@@ -19,7 +19,8 @@ from benchsuite.describe.tasks import Task
 from benchsuite.errors import one_line
 from benchsuite.launch.child import Child
 from benchsuite.launch.forecast import Forecast, in_words
-from benchsuite.records import Result
+from benchsuite.records import FAILURES, Result
+from benchsuite.rundir import RunDir
 
 _STYLES = {"ok": "green", "skipped": "yellow", "interrupted": "yellow"}
 
@@ -52,6 +53,7 @@ class Progress:
         settled: task id -> status, for the tasks that an earlier invocation of the run finished. A new attempt at
             such a task does not count.
         foresee: the warnings about tasks that have not started, a line each.
+        logs_stay: the logs of the tasks outlive the run, so that a failure can name its own.
 
     Attributes:
         counts: the number of tasks of each status.
@@ -67,6 +69,7 @@ class Progress:
         settled: Mapping[str, str] | None = None,
         console: Console | None = None,
         foresee: Callable[[Sequence[Task]], Sequence[str]] = lambda tasks: (),
+        logs_stay: bool = True,
     ) -> None:
         self.settled = dict(settled or {})
         self.counts: Counter[str] = Counter(self.settled.values())
@@ -76,6 +79,8 @@ class Progress:
         self._verdict = verdict
         self._keep = keep
         self._foresee = foresee
+        self._logs_stay = logs_stay
+        self._noted: set[tuple[str, str]] = set()
         self._console = console or Display(soft_wrap=True, highlight=False)
         self._live: Live | None = None
         self._forecast = Forecast()
@@ -127,7 +132,7 @@ class Progress:
     def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
         task, self.over = result.task, self.over + 1
         verdict = self._verdict(result) if result.status == "ok" else None
-        words = verdict.words if verdict else result.error.message if result.error else ""
+        words = verdict.words if verdict else result.error.words if result.error else ""
         if task.id not in self.settled:
             self.counts[result.status if path else "lost"] += 1
             self.thin += verdict is not None and not verdict.has_figure
@@ -136,7 +141,13 @@ class Progress:
         style = _STYLES.get(result.status, "red")
         line = f"[{self.over}/{len(self.tasks)}] {task.cell} on {task.device}, repeat {task.repeat}"
         first = one_line(words.strip().splitlines()[0]) if words.strip() else ""
-        self._print(f"{escape(one_line(line))}: [{style}]{result.status}[/{style}] {escape(first)}")
+        log = _log(result, path.parent) if path and self._logs_stay and result.status in FAILURES else None
+        where = f"; log: {one_line(str(log))}" if log else ""
+        self._print(f"{escape(one_line(line))}: [{style}]{result.status}[/{style}] {escape(first + where)}")
+        for note in dict.fromkeys(note for stream in result.measurement.streams for note in stream.notes):
+            if (task.cell, note) not in self._noted:
+                self._noted.add((task.cell, note))
+                self._print(escape(one_line(f"{task.cell}: note: {note}")), style="yellow")
         if problem:
             self._print(escape(one_line(problem)), style="red")
         if self._keep:
@@ -163,6 +174,12 @@ class Progress:
         table.caption = f"{self.over} of {len(self.tasks)} tasks done, {len(after)} waiting, {rest} left"
         table.caption_justify = "left"
         return table
+
+
+def _log(result: Result, folder: Path) -> Path | None:
+    """What the task of a result printed on stderr, or else its preparation; None if neither printed anything."""
+    logs = (RunDir(folder).log(result.task, result.identity.attempt, what) for what in ("err", "prepare"))
+    return next((log for log in logs if log.is_file() and log.stat().st_size), None)
 
 
 def _rate(child: Child) -> float | None:

@@ -1,13 +1,14 @@
-"""Refuse a run whose records would hold text that is not UTF-8, before anything is written."""
+"""Refuse a run whose records would hold a secret, or text that is not UTF-8, before anything is written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from benchsuite.describe.secrets import REMEDY, secret_in
 from benchsuite.describe.tasks import Plan
 from benchsuite.errors import UsageError
 from benchsuite.records import Run
@@ -23,7 +24,7 @@ _WORDS = {
 
 
 def check(run: Run, plan: Plan, out: Path) -> None:
-    """Refuse text with bytes that are not UTF-8, as a path or an environment variable may have: no JSON can hold it.
+    """Refuse secrets, and text with bytes that are not UTF-8, as a path or an environment variable may have.
 
     Args:
         out: the folder of the run, whose path each worker reads.
@@ -31,6 +32,10 @@ def check(run: Run, plan: Plan, out: Path) -> None:
     Raises:
         UsageError: there is such a text; the message names it.
     """
+    check_command(run.command)
+    _refuse_secret("the profile", run.profile.text)
+    for name, value in {item for task in plan.tasks for item in task.environ.items()}:
+        _refuse_secret(f"the environment variable {name}", value)
     for record in (run, *plan.tasks, {"out": str(out)}):
         for place, text in _texts(msgspec.to_builtins(record), ""):
             if any("\ud800" <= character <= "\udfff" for character in text):
@@ -38,6 +43,16 @@ def check(run: Run, plan: Plan, out: Path) -> None:
                 if place.startswith("environ."):
                     where = f"the environment variable {place.partition('.')[2]}"
                 raise UsageError(f"{where}: {text!a} is not UTF-8, so that no record can hold it; rename it")
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Raises UsageError: a command line, which the records keep, holds what looks like a secret."""
+    _refuse_secret("the command line", " ".join(command))
+
+
+def _refuse_secret(where: str, text: str) -> None:
+    if found := secret_in(text):
+        raise UsageError(f"{where}: {found} {REMEDY}")
 
 
 def _texts(content: Any, place: str) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -174,7 +175,7 @@ def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
         OutputError: the folder cannot be written.
     """
     run = rundir.run()
-    again = datetime.now(timezone.utc).isoformat(), encodable(" ".join(command))
+    again = datetime.now(timezone.utc).isoformat(), encodable(shlex.join(command))
     try:
         (rundir.path / "logs").mkdir(exist_ok=True)
         replace(rundir.path / "plan.json", to_json(left.plan, indent=2))

@@ -55,7 +55,7 @@ def run_single(
         Interrupted: a signal asked for the end before there was a result.
     """
     results: list[Result] = []
-    progress = Progress(judge.verdict, keep=results.append, foresee=judge.foresee)
+    progress = Progress(judge.verdict, keep=results.append, foresee=judge.foresee, logs_stay=folder is not None)
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory(prefix="benchsuite-") as place:
         try:
             plan = plan_of([task])

@@ -58,7 +58,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
     Raises:
         OutputError: the folder is in use, not empty or cannot be written; nothing was started.
         UsageError: isolation is required and not possible, a rank cannot fill a batch, or a text of the records is not
-            UTF-8; nothing was started.
+            UTF-8 or holds a secret; nothing was started.
         Interrupted: a signal asked for the end.
     """
     setting = _setting(how.machine)
@@ -100,6 +100,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
         Interrupted: a signal asked for the end.
     """
     setting = _setting(how.machine)
+    recordable.check_command(how.command)
     if look(out) != "folder":
         raise UsageError(f"{out}: no such folder; to start a new run, leave out --resume")
     with Interrupt() as interrupt, locked(out):

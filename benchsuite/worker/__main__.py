@@ -21,7 +21,7 @@ from benchsuite.measurement import Phase, Slice, read_clock
 from benchsuite.models import Share
 from benchsuite.worker.build import build, module_of, seed_of
 from benchsuite.worker.causes import with_cause
-from benchsuite.worker.checks import check_band, check_parameters, check_precision, intra_op_threads
+from benchsuite.worker.checks import check_band, check_parameters, check_precision, intra_op_threads, other_threads
 from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.exits import announce
@@ -114,9 +114,17 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         precision = check_precision(training.precision, device.name, steps_itself=workload.step is not None)
     share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
     batches = step.feed(iter(workload.batches(share)))
-    warmed = warm_up(step, batches, device, 0.0 if assignment.probe else task.job.warm_up_s, ranks)
+    warm_up_s = 0.0 if assignment.probe else task.job.warm_up_s
+    watch = None
+    if precision and training.compile == "none":  # a compiled step calls kernels instead of operators
+        from benchsuite.worker.products import Products, check_products
+
+        watch = Products()
+    warmed = warm_up(step, batches, device, warm_up_s, ranks, watch)
     if precision:
         precision = check_parameters(precision, workload.modules)
+        precision = check_products(precision, watch) if watch else precision
+    threads = other_threads(os.environ)
     ready = Ready(
         n=events.count,
         at_s=time.monotonic(),
@@ -129,7 +137,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         precision=precision,
         intra_op_threads=intra_op_threads(),
         group=ranks.facts if ranks else None,
-        notes=step.notes,
+        notes=(*step.notes, *([threads] if threads else [])),
     )
     events.write(ready)
     if assignment.probe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import random
@@ -22,6 +23,9 @@ def module_of(task: Task) -> ModuleType:
     """Import the model's module.
 
     The current folder is on `sys.path` only for a user's own entry, since a file there may shadow a package.
+
+    Raises:
+        ModelError: the module of a user's own entry comes from another file than that of the plan.
     """
     here = str(Path.cwd())
     asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -35,7 +39,17 @@ def module_of(task: Task) -> ModuleType:
     sys.path.insert(0, here)
     module = (task.job.entry or "").partition(":")[0]
     sys.argv[:] = [module]  # a module that parses a command line when it is imported finds an empty one of its own
-    return importlib.import_module(module)
+    imported = importlib.import_module(module)
+    _check_file(imported, task.entry_sha256)
+    return imported
+
+
+def _check_file(module: ModuleType, sha256: str | None) -> None:
+    """Raises ModelError: the module's file does not have this hash; None allows any file."""
+    file = Path(module.__file__ or "")
+    if sha256 and hashlib.sha256(file.read_bytes()).hexdigest() != sha256:
+        why = "it has changed since, or PYTHONPATH names another"
+        raise ModelError(f"{file} is not the file with which the run was planned: {why}; start a new run")
 
 
 def _begin_serving() -> None:

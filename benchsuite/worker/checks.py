@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from benchsuite.describe.tasks import THREAD_VARIABLES
 from benchsuite.describe.training import Precision
 from benchsuite.errors import ModelError
 from benchsuite.measurement import PrecisionCheck
@@ -16,13 +17,14 @@ from benchsuite.models import Workload
 from benchsuite.worker.precision import MIXED, autocast
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
 # Relative errors against fp64 (norm of the difference over the norm): fp32 carries 24 bits, TF32 and fp16 11, bf16 8.
 FP32_AT_MOST = 5e-6
 ELEVEN_BITS_AT_MOST = 1.2e-3
 # Floating-point dtypes with at least the 24 bits of fp32.
-_EXACT = frozenset({"float32", "float64", "complex64", "complex128"})
+EXACT = frozenset({"float32", "float64", "complex64", "complex128"})
 
 
 def check_precision(precision: Precision, device: str, *, steps_itself: bool = False) -> PrecisionCheck:
@@ -53,7 +55,9 @@ def check_precision(precision: Precision, device: str, *, steps_itself: bool = F
     if precision == "fp32" and in_force != "fp32":
         errors = f"matrix product {matmul:.1e}, convolution {conv:.1e}"
         raise ModelError(f"fp32 was asked for, but errors are those of {in_force} ({errors} against fp64)")
-    return PrecisionCheck(asked=precision, in_force=in_force, dtype=_dtype(a), matmul_error=matmul, conv_error=conv)
+    return PrecisionCheck(
+        asked=precision, in_force=in_force, dtype=dtype_name(a.dtype), matmul_error=matmul, conv_error=conv
+    )
 
 
 def check_parameters(found: PrecisionCheck, modules: Mapping[str, nn.Module]) -> PrecisionCheck:
@@ -67,9 +71,9 @@ def check_parameters(found: PrecisionCheck, modules: Mapping[str, nn.Module]) ->
     elements: Counter[str] = Counter()
     for name, module in modules.items():
         for path, parameter in module.named_parameters():
-            dtype = _dtype(parameter)
+            dtype = dtype_name(parameter.dtype)
             elements[dtype] += parameter.numel()
-            if found.asked not in MIXED and parameter.is_floating_point() and dtype not in _EXACT:
+            if found.asked not in MIXED and parameter.is_floating_point() and dtype not in EXACT:
                 remedy = "leave the model in float32 and give the job a precision such as bf16"
                 raise ModelError(f"{found.asked} was asked for, but parameter '{name}.{path}' is {dtype}; {remedy}")
     return msgspec.structs.replace(found, parameters=dict(elements))
@@ -81,9 +85,23 @@ def intra_op_threads() -> int | None:
     return torch.get_num_threads() if torch else None
 
 
-def _dtype(tensor: Tensor) -> str:
+def other_threads(environ: Mapping[str, str]) -> str | None:
+    """In words, how the intra-op threads in force differ from those that the environment gives; None if they do not.
+
+    A model may call `torch.set_num_threads`.
+    """
+    words = {name: environ.get(name, "").partition(",")[0].strip() for name in THREAD_VARIABLES}
+    given = {name: int(word) for name, word in words.items() if word.isdecimal()}
+    now = intra_op_threads()
+    if not given or now is None or now in given.values():
+        return None
+    said = " and ".join(f"{name}={number}" for name, number in given.items())
+    return f"torch computes with {now} intra-op threads, not with {said}: the model sets them itself"
+
+
+def dtype_name(dtype: torch.dtype) -> str:
     """The dtype in torch's words, such as "float32"."""
-    return str(tensor.dtype).removeprefix("torch.")
+    return str(dtype).removeprefix("torch.")
 
 
 def _error(precision: Precision, operation: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> float:

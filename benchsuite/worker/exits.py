@@ -1,6 +1,7 @@
 """Report to the parent which rank of a group exits when, and how. The launcher watches; torch's elastic agent reaps.
 
-The agent looks ten times a second and ends all other ranks once one has failed. It ignores a rank that exits with 0.
+The agent looks ten times a second and ends all other ranks once one has failed. It ignores a rank that exits with 0:
+the others may then wait for it in NCCL for ever, so they are ended here.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import struct
 import sys
 import threading
@@ -18,6 +20,8 @@ from pathlib import Path
 from benchsuite.events import PULSE_BYTES, EventWriter, Exited
 
 LOOK_EVERY_MS = 50
+# All ranks leave their group together. The time that the others have to exit after the first (seconds).
+TOGETHER_S = 15.0
 
 
 def announce(pulse: Path, rank: int, ranks: int) -> None:
@@ -31,6 +35,10 @@ class Exits:
     """While entered, a thread waits for the ends of the ranks and writes an event for each.
 
     It needs pidfds (Linux 5.3). Without them no event is written, and nothing else changes.
+
+    Attributes:
+        stuck: the ranks that were killed because they had not exited `TOGETHER_S` after another. They have no event.
+        left: the first rank that exited.
     """
 
     def __init__(self, pulse: Path, ranks: int, events: EventWriter) -> None:
@@ -40,6 +48,9 @@ class Exits:
         self._reaped: dict[int, float] = {}  # rank -> when it exited; the agent was faster, so the code is unknown
         self._poll = select.poll()
         self._over = threading.Event()
+        self.stuck: list[int] = []
+        self.left: int | None = None
+        self._left_s = 0.0
         self._thread = threading.Thread(target=self._watch, name="exits", daemon=True)
 
     def __enter__(self) -> Exits:
@@ -70,6 +81,16 @@ class Exits:
             self._open()
             for fd, _ in self._poll.poll(0 if over else LOOK_EVERY_MS):
                 self._note(fd)
+            self._end_stuck()
+
+    def _end_stuck(self) -> None:
+        """Kill the ranks that have not exited long after the first one."""
+        if self.left is None or self.stuck or time.monotonic() - self._left_s < TOGETHER_S:
+            return
+        for fd, rank in self._rank_of.items():
+            self.stuck.append(rank)
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
 
     def _open(self) -> None:
         """Open a pidfd of each rank that has announced itself since the last call."""
@@ -87,6 +108,8 @@ class Exits:
     def _note(self, fd: int) -> None:
         at_s, rank = time.monotonic(), self._rank_of.pop(fd)
         self._poll.unregister(fd)
+        if self.left is None:
+            self.left, self._left_s = rank, at_s
         try:
             how = os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOWAIT | os.WNOHANG)  # the agent still has to reap it
         except OSError:
@@ -98,4 +121,6 @@ class Exits:
             self._report(rank, at_s, how.si_status if how.si_code == os.CLD_EXITED else -how.si_status)
 
     def _report(self, rank: int, at_s: float, code: int) -> None:
+        if rank in self.stuck:
+            return
         self._events.write(Exited(n=self._events.count, at_s=at_s, rank=rank, code=code))

@@ -19,7 +19,7 @@ import msgspec
 
 from benchsuite.errors import reason
 from benchsuite.events import PULSE_BYTES, Assignment, EventWriter, Raised, pulse_file
-from benchsuite.worker.exits import Exits
+from benchsuite.worker.exits import TOGETHER_S, Exits
 from benchsuite.worker.parent_death import die_with_parent
 
 TRIES = 3
@@ -80,7 +80,7 @@ def _launch(task_file: str, assignment: Assignment, events: EventWriter) -> tupl
         except ChildFailedError as error:
             codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
             exits.settle(codes)
-            return _failed(codes, ranks)
+            return _stuck(exits, ranks) or _failed(codes, ranks)
         except (RuntimeError, OSError) as error:
             # Another process may take the port between its choice and its use.
             if "address already in use" not in str(error).lower() and "EADDRINUSE" not in str(error):
@@ -115,6 +115,15 @@ def _port_in_use(port: int) -> tuple[str, str] | None:
             message = f"the ranks could not meet: port {port} (parallel.port) cannot be used: {reason(error)}"
             return "rendezvous", f"{message}; give another, or leave it out"
     return None
+
+
+def _stuck(exits: Exits, ranks: int) -> tuple[str, str] | None:
+    """The error of ranks that did not exit with the first one; None if all did. A rank that left early is the cause."""
+    if not exits.stuck:
+        return None
+    others = ", ".join(map(str, sorted(exits.stuck)))
+    message = f"rank {exits.left} of {ranks} exited; {TOGETHER_S:g} s later these had not, and were killed: {others}"
+    return "silent", message
 
 
 def _failed(codes: Mapping[int, int], ranks: int) -> tuple[str, str]:

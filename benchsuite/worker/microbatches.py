@@ -26,24 +26,47 @@ class MicroBatch:
     weight: float
 
 
-def split(batch: Batch, count: int, option: str = "accumulate") -> list[MicroBatch]:
-    """Split a batch into `count` parts whose sizes differ by at most one. Tensors are views.
+class Splitter:
+    """Splits batches into micro-batches.
+
+    A full batch has `count` parts. The last batch of a pass over a data set may be short: it has fewer parts, each at
+    most as large as those of a full batch, and none of a single sample, which batch norm refuses. Where only one of the
+    two is possible, a part has three samples instead of two. The largest batch so far counts as a full one, so that too
+    many micro-batches are refused at the first step.
 
     Args:
         option: what asks for the parts, for messages.
-
-    Raises:
-        ModelError: the batch has fewer samples than parts, or its tensors differ in their first dimension.
     """
-    samples = _samples(batch, option)
-    if samples < count:
-        raise ModelError(f"{option} {count}: a batch has {samples} samples, fewer than parts; lower it")
-    parts, first = [], 0
-    for index in range(count):
-        last = first + samples // count + (index < samples % count)
-        parts.append(MicroBatch(_rows(batch, first, last), last - first, (last - first) / samples))
-        first = last
-    return parts
+
+    def __init__(self, count: int, option: str = "accumulate") -> None:
+        self._count, self._option = count, option
+        self._largest = 0  # samples
+
+    def split(self, batch: Batch) -> list[MicroBatch]:
+        """Consecutive parts of a batch whose sizes differ by at most one. Tensors are views.
+
+        Raises:
+            ModelError: a full batch has fewer samples than parts, or the tensors differ in their first dimension.
+        """
+        samples = _samples(batch, self._option)
+        self._largest = max(self._largest, samples)
+        if self._largest < self._count:
+            remedy = f"fewer than parts; lower it to {self._largest} or less"
+            raise ModelError(f"{self._option} {self._count}: a batch has {self._largest} samples, {remedy}")
+        count = self._count if samples == self._largest else self._parts(samples)
+        parts, first = [], 0
+        for index in range(count):
+            last = first + samples // count + (index < samples % count)
+            parts.append(MicroBatch(_rows(batch, first, last), last - first, (last - first) / samples))
+            first = last
+        return parts
+
+    def _parts(self, samples: int) -> int:
+        """The number of parts of a short batch."""
+        most = -(-self._largest // self._count)
+        count = max(1, -(-samples // most))
+        alone = most > 1 and samples // count < 2
+        return max(1, count - 1) if alone else count
 
 
 def check_carry(carry: Carry, samples: int) -> None:

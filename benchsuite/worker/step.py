@@ -18,7 +18,7 @@ from benchsuite.models import Batch, Carry, Workload, on_tensors
 from benchsuite.worker.compiling import begin_graphed, graphed
 from benchsuite.worker.feed import Feed, feed
 from benchsuite.worker.learner import Learner
-from benchsuite.worker.microbatches import check_carry, split
+from benchsuite.worker.microbatches import MicroBatch, Splitter, check_carry
 from benchsuite.worker.precision import MIXED, autocast, device_type
 
 if TYPE_CHECKING:
@@ -167,7 +167,8 @@ def rounds(part: Part) -> Callable[[Batch], Sequence[Batch]]:
     """The function that cuts a batch into the parts of which each gets an optimiser step."""
     if part.times == 1:
         return alone
-    return lambda batch: [one.batch for one in split(batch, part.times, "Update.times")]
+    splitter = Splitter(part.times, "Update.times")
+    return lambda batch: [one.batch for one in splitter.split(batch)]
 
 
 def alone(batch: Batch) -> tuple[Batch]:
@@ -178,27 +179,27 @@ def alone(batch: Batch) -> tuple[Batch]:
 def accumulated(
     parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, losses: list[Tensor], count: int
 ) -> Run:
-    """The function that takes each update from the sum of the gradients of `count` micro-batches.
+    """The function that takes each update from the sum of the gradients of `count` micro-batches, see `Splitter`.
 
     Each micro-batch has a carry of its own.
     """
     carries: list[Carry] = [None] * count
-    cuts = [rounds(part) for part in parts]
+    cuts = [(part, rounds(part), Splitter(count)) for part in parts]
 
     def run(batch: Batch) -> int:
         found = []
-        for part, parts_of in zip(parts, cuts, strict=True):
+        for part, parts_of, splitter in cuts:
             for one in parts_of(batch):
-                total = updated(part, one)
+                total = updated(part, splitter.split(one))
             found.append(total)
         losses[:] = found
         return items(batch)
 
-    def updated(part: Part, batch: Batch) -> Tensor:
+    def updated(part: Part, micro: Sequence[MicroBatch]) -> Tensor:
         part.learner.clear()
         total = None
-        for index, one in enumerate(split(batch, count)):
-            with part.unfinished() if index < count - 1 else nullcontext():
+        for index, one in enumerate(micro):
+            with part.unfinished() if index < len(micro) - 1 else nullcontext():
                 loss, carry = part.loss(one.batch, carries[index])
                 loss = loss * one.weight
                 part.learner.backward(loss)

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -21,17 +22,24 @@ from benchsuite.worker.step import Step
 from benchsuite.worker.timing import SLICE_NS, SliceRule, Stop, TimedSlice
 
 WARM_UP_STEPS = 5  # enough for lazy initialisation, autotuning and graph capture
+WATCHED_STEP = 3  # neither the first, which initialises, nor the last
 SETTLING_STEPS = 30  # the scale begins at 2 ** 16 and is halved at each overflow
 PROBE_STEPS, PROBE_S = 50, 2.0
 
 
 def warm_up(
-    step: Step, batches: Iterator[Any], device: Device, warm_up_s: float = 0.0, ranks: Ranks | None = None
+    step: Step,
+    batches: Iterator[Any],
+    device: Device,
+    warm_up_s: float = 0.0,
+    ranks: Ranks | None = None,
+    watch: AbstractContextManager[Any] | None = None,
 ) -> WarmUp:
     """Take the first steps, and more until `warm_up_s` seconds have passed since the first one began.
 
     Args:
         ranks: the group of this rank, if it has one. All ranks take the same number of steps.
+        watch: entered for one of the first steps.
 
     Raises:
         ModelError: the data ended, a step did not return its number of items, a loss is not finite, or gradients
@@ -39,7 +47,8 @@ def warm_up(
     """
     began, steps = time.monotonic(), 0
     for batch in itertools.islice(batches, WARM_UP_STEPS):
-        whole_items(step.run(batch))
+        with watch if watch and steps == WATCHED_STEP else nullcontext():
+            whole_items(step.run(batch))
         steps += 1
     device.sync()
     if steps < WARM_UP_STEPS:

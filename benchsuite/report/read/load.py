@@ -12,7 +12,7 @@ import msgspec
 
 from benchsuite.describe.tasks import Job, Task, wave_name
 from benchsuite.errors import ResultError
-from benchsuite.records import Failure, Machine, Result, Run, TaskMachine
+from benchsuite.records import Machine, Result, Run, TaskMachine
 from benchsuite.report.measure.window import Window, task_window
 from benchsuite.rundir import Attempt, RunDir, read_record, results
 
@@ -264,12 +264,6 @@ def _found_rows(found: _Found) -> list[Row]:
     return sorted(rows, key=lambda row: (row.task.cell, row.task.ranks, row.task.repeat))
 
 
-def _why(error: Failure) -> str:
-    """ "ValueError: boom"; the message alone if it names the type, or if the type is a word such as "start"."""
-    alone = error.kind in error.message or error.kind.islower()
-    return error.message if alone else f"{error.kind}: {error.message}"
-
-
 def row_of(file: Path | None, result: Result) -> Row:
     """A result as a row.
 
@@ -277,7 +271,7 @@ def row_of(file: Path | None, result: Result) -> Row:
         file: the file that holds it.
     """
     if result.status != "ok":
-        reason = _why(result.error) if result.error else f"the task is {result.status}"
+        reason = result.error.words if result.error else f"the task is {result.status}"
         return Row(result.task, result.status, reason, result, file)
     try:
         window = task_window(result)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchsuite.describe.work import ENTRY_FILE
 from benchsuite.records import Machine
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.stats.differences import trained_differences
@@ -97,6 +98,8 @@ def _another_model(job: JobSummary, names: list[str]) -> str | None:
     """Why the settings of these names make another model, as far as is known."""
     if changed := [name for name in names if name in ("model", "entry")]:
         return f"another {changed[0]}"
+    if ENTRY_FILE in names:
+        return "another file of the model"
     own = [name.removeprefix(_PARAMS) for name in names if name.startswith(_PARAMS)]
     unknown = [_plain(name) for name in own if name not in _SAME_MODEL]
     return f"{', '.join(unknown)} can change the model or an item of {job.name}" if unknown else None

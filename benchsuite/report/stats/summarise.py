@@ -139,7 +139,7 @@ def task_summary(row: Row) -> TaskSummary:
         device=row.task.device,
         status=row.status,
         reason=row.reason,
-        workload=work.workload(work.settings(_asked(row))),
+        workload=work.workload(work.settings(_asked(row), row.task.entry_sha256)),
         perf=row.perf,
         slices=window.slices,
         dropped=window.dropped,
@@ -189,7 +189,7 @@ def _asked(row: Row) -> Job:
 
 def _settings(row: Row) -> dict[str, Any]:
     """The settings of a task's job, with the environment variables that can change a measurement."""
-    return {**work.settings(_asked(row)), "environ": recorded_environ(row.task.environ)}
+    return {**work.settings(_asked(row), row.task.entry_sha256), "environ": recorded_environ(row.task.environ)}
 
 
 def _reruns(loaded: Loaded) -> tuple[RerunSummary, ...]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from benchsuite.describe.tasks import Task
 from benchsuite.describe.training import Precision
 from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.measurement import PrecisionCheck
@@ -105,7 +106,17 @@ def _precision(results: Iterable[Result]) -> Finding:
         return note("precision", f"{as_asked}; not checked in {some(unchecked, 30)}")
     if unknown := [task.id for task, check in checked if check.parameters is None]:
         return note("precision", f"{as_asked}; the dtype of parameters is not recorded", None, unknown)
-    return ok("precision", f"in force as asked in all {count(len(checked), 'stream')}, parameters in float32")
+    aside = _unchecked_products(checked)
+    return ok("precision", f"in force as asked in all {count(len(checked), 'stream')}, parameters in float32{aside}")
+
+
+def _unchecked_products(checked: Iterable[tuple[Task, PrecisionCheck]]) -> str:
+    """In words, how many streams have no record of their products, as compiled ones and those of earlier versions."""
+    compiled = [task.job.training.compile != "none" for task, check in checked if check.products is None]
+    if not compiled:
+        return ""
+    why = "compiled" if all(compiled) else "compiled, or of an earlier version"
+    return f"; matrix products are not checked in {count(len(compiled), 'stream')}: {why}"
 
 
 def _off(asked: Precision, check: PrecisionCheck) -> Iterator[tuple[str, bool]]:
@@ -119,6 +130,9 @@ def _off(asked: Precision, check: PrecisionCheck) -> Iterator[tuple[str, bool]]:
     for others in (dtypes & _SHORT, dtypes & _LONG):
         if others:
             yield f"parameters are {' and '.join(sorted(others))}", others <= _LONG
+    cast = (check.products or {}).keys() & _SHORT
+    if cast and asked in ("fp32", "tf32"):
+        yield f"products are in {' and '.join(sorted(cast))}", False
 
 
 def _stolen(results: list[Result]) -> Finding:

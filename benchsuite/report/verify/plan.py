@@ -37,7 +37,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
             yield from _planned_again(evidence.path, run, tasks)
             yield _whole(run, tasks)
         else:
-            yield _single(run, tasks)
+            yield from _single(run, tasks)
     if tasks is not None:
         yield _accounted(evidence)
         if evidence.attempts is not None:
@@ -52,6 +52,7 @@ def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Find
         yield _not_again(error, tasks)
         yield _hash(run, hashed.jobs(tasks, path / "plan.json"))
         return
+    yield from _files(plan.tasks, tasks)
     chosen = invocation.chosen(run.command)
     changes = f", with the changes {shlex.join(chosen.changes)}" if chosen.changes else ""
     fine = f"the profile and the command line give the same plan again{changes}"
@@ -61,28 +62,43 @@ def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Find
 
 
 def _compared(run: Run, troubles: Sequence[str], fine: str) -> Finding:
-    """The finding about the plan. A difference contradicts the records, unless another version made the plan."""
+    """The finding about the plan. A difference contradicts the records, unless another version may have made it."""
     if not troubles:
         return ok("plan", fine)
     if run.code.version == __version__:
         return all_or_bad("plan", troubles, "", remedy=_OTHER)
-    text = f"this benchsuite ({__version__}) makes another plan than {run.code.version} did"
+    then = f"run.json names benchsuite {run.code.version}, and this one is {__version__}"
+    text = f"not verified: this benchsuite makes another plan, since it changed or plan.json did ({then})"
     return unmet("plan", text, _OTHER, troubles)
 
 
-def _single(run: Run, tasks: Sequence[Task]) -> Finding:
+def _files(again: Sequence[Task], kept: Sequence[Task]) -> Iterator[Finding]:
+    """Each model of the user's own whose file here is not that of the plan. The tasks trained that of the plan."""
+    here = {task.job.entry: task.entry_sha256 for task in again}
+    changed = {task.job.entry: task.entry_sha256 for task in kept if task.job.entry in here}
+    for entry, then in sorted((entry, then) for entry, then in changed.items() if entry and then):
+        if (now := here[entry]) and now != then:
+            text = f"{entry}: its file is another one here, sha256 {now[:12]}; the run trained {then[:12]}"
+            yield note("model", text, "verify with the file that the run trained")
+
+
+def _single(run: Run, tasks: Sequence[Task]) -> Iterator[Finding]:
     """The plan of `benchsuite run` against its command line. That of a rerun rests on a result that is not here."""
     if any(task.rerun_of for task in tasks):
-        return note("plan", "no profile: 'benchsuite rerun' made the task from a result that is elsewhere")
+        yield note("plan", "no profile: 'benchsuite rerun' made the task from a result that is elsewhere")
+        return
     try:
         wanted = _of_run(run, tasks)
     except ModelError as error:
         remedy = "verify in the folder from which the run was started, where the model can be found"
-        return unmet("plan", f"cannot be planned again here: {error}", remedy)
+        yield unmet("plan", f"cannot be planned again here: {error}", remedy)
+        return
     except BenchError as error:
-        return all_or_bad("plan", [f"the command line gives no plan: {error}"], "")
+        yield all_or_bad("plan", [f"the command line gives no plan: {error}"], "")
+        return
     fine = "no profile: a single task, which the command line gives again"
-    return _compared(run, list(_differing(wanted, tasks)), fine)
+    yield from _files(wanted, tasks)
+    yield _compared(run, list(_differing(wanted, tasks)), fine)
 
 
 def _of_run(run: Run, tasks: Sequence[Task]) -> Sequence[Task]:
