@@ -17,7 +17,7 @@ import yaml
 
 from benchsuite.errors import ProfileError, nearest, reason
 
-Kind = Literal["profiles", "weights", "baselines", "datasets"]
+Kind = Literal["profiles", "weights", "baselines", "datasets", "cards"]
 # Far more than anyone writes by hand.
 _MOST_VALUES = 1_000_000
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -33,8 +33,12 @@ def shipped_folder(kind: Kind) -> Path:
 def shipped(kind: Kind) -> dict[str, Path]:
     """The shipped files of a kind, by their names without ending."""
     folder = shipped_folder(kind)
-    found = (p for p in folder.iterdir() if p.suffix in _SUFFIXES) if folder.is_dir() else ()
-    return {p.stem: p for p in sorted(found)}
+    return {p.stem: p for p in in_folder(folder)}
+
+
+def in_folder(folder: Path) -> list[Path]:
+    """The JSON and YAML files of a folder, in order of their names; none if there is no such folder."""
+    return sorted(p for p in folder.iterdir() if p.suffix in _SUFFIXES) if folder.is_dir() else []
 
 
 def find(kind: Kind, name: str) -> Path:
@@ -57,7 +61,8 @@ def find(kind: Kind, name: str) -> Path:
             if file.name == path.name:
                 return file
     known_near = nearest(path.stem, known)
-    what = {"profiles": "profile", "baselines": "baseline", "datasets": "data set", "weights": "weights file"}[kind]
+    words = {"datasets": "data set", "weights": "weights file"}
+    what = words.get(kind, kind.removesuffix("s"))
     raise ProfileError(f"{name}: no such file, and no shipped {what} has that name{known_near}")
 
 
