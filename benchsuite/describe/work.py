@@ -16,7 +16,7 @@ FIELDS = ("model", "entry", "params", *Training.__struct_fields__, "data", "page
 # The port at which ranks meet does not affect what they train.
 _SAME_WORK = frozenset({"parallel.port"})
 # Fields of a job that a summary does not keep: they do not affect the measurement, or may hold secrets.
-_NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env"})
+_NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env", "gpu_memory_gib"})
 
 
 def settings(job: Job) -> dict[str, Any]:
