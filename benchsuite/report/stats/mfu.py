@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchsuite.describe import cards
-from benchsuite.describe.cards import FORMATS, Format, Known
+from benchsuite.describe.cards import Format, Known
 from benchsuite.errors import ProfileError
 from benchsuite.measurement import ModelFlops
 from benchsuite.records import Result
@@ -19,6 +19,15 @@ from benchsuite.report.show.format import number, percent
 
 if TYPE_CHECKING:  # light to import: no scipy
     from benchsuite.report.read.summary import JobSummary
+
+
+# The formats in which products may run although a slower one is recorded: a setting of torch decides, or the model.
+_FASTER: dict[Format, tuple[Format, ...]] = {
+    "fp32": ("tf32",),
+    "tf32": ("fp16", "bf16"),
+    "fp16": ("fp8",),
+    "bf16": ("fp8",),
+}
 
 
 @dataclass(frozen=True)
@@ -136,12 +145,13 @@ def _unknown(gpus: tuple[str, ...], card: Known | None, format: Format | None) -
 
 def _suspect(flops: ModelFlops, rate: float, tflops: float, card: Known, peak: float, format: Format | None) -> str:
     """The three numbers, and the one that is most likely wrong."""
-    three = f"{number(flops.per_item)} FLOPs an item x {number(rate)} items/s over {number(peak)} TFLOP/s {format}"
+    item, rates = f"{number((flops.per_item or 0.0) / 1e9)} GFLOP an item", f"{number(rate)} items/s"
+    three = f"{item} x {rates} over {number(peak)} TFLOP/s {format}"
     if card.own:
         return f"{three}; the peak is suspect, which {card.file} states for {card.name}"
-    faster = [other for other in FORMATS if (card.peak_tflops(other) or 0.0) >= tflops]
-    if faster:
-        return f"{three}; the peak is suspect, since the products may run in {faster[0]}"
+    for other in _FASTER.get(format or "fp8", ()):
+        if (card.peak_tflops(other) or 0.0) >= tflops:
+            return f"{three}; the peak is suspect, since the products may run in {other}"
     if flops.spread:
         return f"{three}; the FLOPs are suspect, since they differ between batches"
-    return f"{three}; the rate is suspect, since no format of {card.name} is so fast: check what counts as an item"
+    return f"{three}; the rate is suspect, since no format of {card.name} is so fast; check what counts as an item"
