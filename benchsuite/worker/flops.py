@@ -65,7 +65,7 @@ class FlopCount:
         self._workload, self._limit_s = workload, limit_s
         self._seen: dict[object, Shapes] = {}
         self._nets: Mapping[str, nn.Module] = {}
-        self._reason = None
+        self._reason: str | None = None
         if not workload.updates:
             self._reason = "the model steps by itself" if workload.step else "the model trains nothing"
             return
@@ -80,10 +80,15 @@ class FlopCount:
 
     def _watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in itertools.islice(batches, BATCHES):
-            self._seen.setdefault(shape_of(batch), Shapes(on_tensors(emptied, batch), self._workload.items(batch)))
+            if self._reason is None:
+                _, self._reason = attempted(partial(self._note, batch))
             yield batch
         batch = None  # it must not stay in memory
         yield from batches
+
+    def _note(self, batch: Batch) -> None:
+        shapes = Shapes(on_tensors(emptied, batch), int(self._workload.items(batch)))
+        self._seen.setdefault(shape_of(batch), shapes)
 
     def counted(self) -> ModelFlops:
         """The FLOPs of an item over the batches seen that differ in shape, or the reason why they are not known.
@@ -92,7 +97,7 @@ class FlopCount:
         """
         found: list[tuple[Counted, int]] = []
         until_s = time.monotonic() + self._limit_s
-        late = TooLong(f"counting on torch's meta device takes over {self._limit_s:g} s")
+        late = TooLong(f"counting on the meta device takes over {self._limit_s:g} s")
         reason = self._reason or ("no batch was seen" if not self._seen else None)
         for shapes in self._seen.values() if reason is None else ():
             one, reason = attempted(partial(flops_of, self._workload, self._nets, shapes.batch, until_s, late))
@@ -126,7 +131,7 @@ def attempted(call: Callable[[], T]) -> tuple[T | None, str | None]:
         return future.result(), None
     if isinstance(error, TooLong):
         return None, str(error)
-    return None, f"it cannot run on torch's meta device: {one_line(f'{type(error).__name__}: {error}')[:200]}"
+    return None, f"it cannot run on the meta device: {one_line(f'{type(error).__name__}: {error}')[:200]}"
 
 
 def emptied(tensor: Tensor) -> Tensor:
