@@ -13,7 +13,17 @@ from msgspec import Meta
 
 from benchsuite.describe.tasks import DataFolder, Task
 from benchsuite.errors import one_line
-from benchsuite.measurement import Clock, Compiled, GroupUsed, PeakMemory, PrecisionCheck, Slice, Traced, WarmUp
+from benchsuite.measurement import (
+    Clock,
+    Compiled,
+    GroupUsed,
+    ModelFlops,
+    PeakMemory,
+    PrecisionCheck,
+    Slice,
+    Traced,
+    WarmUp,
+)
 from benchsuite.schema import Record
 
 
@@ -104,6 +114,7 @@ class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
     at_s: float
     stopped_by: Annotated[str, Meta(description="stop rule that ended the measurement")]
     peak_memory: PeakMemory
+    model_flops: Annotated[ModelFlops | None, Meta(description="only of rank 0")] = None
     compiled: Compiled | None = None
     traced: Traced | None = None
 

@@ -24,7 +24,7 @@ try:
 except ImportError:  # a PyYAML that was built without libyaml
     from yaml import SafeLoader  # type: ignore[assignment]
 
-Kind = Literal["profiles", "weights", "baselines", "datasets"]
+Kind = Literal["profiles", "weights", "baselines", "datasets", "cards"]
 # Far more than anyone writes by hand.
 _MOST_VALUES = 1_000_000
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -41,8 +41,12 @@ def shipped_folder(kind: Kind) -> Path:
 def shipped(kind: Kind) -> Mapping[str, Path]:
     """The shipped files of a kind, by their names without ending. The folder is read once."""
     folder = shipped_folder(kind)
-    found = (p for p in folder.iterdir() if p.suffix in _SUFFIXES) if folder.is_dir() else ()
-    return MappingProxyType({p.stem: p for p in sorted(found)})
+    return MappingProxyType({p.stem: p for p in in_folder(folder)})
+
+
+def in_folder(folder: Path) -> list[Path]:
+    """The JSON and YAML files of a folder, in order of their names; none if there is no such folder."""
+    return sorted(p for p in folder.iterdir() if p.suffix in _SUFFIXES) if folder.is_dir() else []
 
 
 def find(kind: Kind, name: str) -> Path:
@@ -65,7 +69,8 @@ def find(kind: Kind, name: str) -> Path:
             if file.name == path.name:
                 return file
     known_near = nearest(path.stem, known)
-    what = {"profiles": "profile", "baselines": "baseline", "datasets": "data set", "weights": "weights file"}[kind]
+    words = {"datasets": "data set", "weights": "weights file"}
+    what = words.get(kind, kind.removesuffix("s"))
     raise ProfileError(f"{name}: no such file, and no shipped {what} has that name{known_near}")
 
 

@@ -144,6 +144,32 @@ class GroupUsed(Record, frozen=True, kw_only=True):
     port: Annotated[int | None, Meta(description="TCP port of the rendezvous")] = None
 
 
+class ModelFlops(Record, frozen=True, kw_only=True):
+    """The floating-point operations that a model needs for one item: its losses and their backward passes.
+
+    Matrix products and convolutions are counted, and a multiply-add is 2. Every attention counts its whole square.
+    Neither the optimiser nor what activation checkpointing computes again is counted.
+    """
+
+    per_item: Annotated[float | None, Meta(description="FLOPs of an item; null: see `reason`")] = None
+    causal_per_item: Annotated[
+        float, Meta(description="the part of `per_item` that causal attention masks out: half of its squares")
+    ] = 0.0
+    batches: Annotated[
+        int, Meta(description="batches of the warm-up behind the figure, of those with distinct shapes")
+    ] = 0
+    spread: Annotated[
+        float, Meta(description="largest minus smallest figure of these batches over `per_item`; 0: they are alike")
+    ] = 0.0
+    products: Annotated[
+        str | None,
+        Meta(
+            description="number format of the matrix products if the model chooses it, such as fp8; null: the job does"
+        ),
+    ] = None
+    reason: Annotated[str | None, Meta(description="why there is no figure")] = None
+
+
 class PeakMemory(Record, frozen=True, kw_only=True):
     """Peaks over the whole process."""
 
@@ -170,6 +196,7 @@ class Stream(Record, frozen=True, kw_only=True):
     warm_up: WarmUp | None = None
     stopped_by: Annotated[str | None, Meta(description="stop rule that ended the measurement")] = None
     peak_memory: PeakMemory | None = None
+    model_flops: Annotated[ModelFlops | None, Meta(description="only of rank 0; null: not recorded")] = None
     compiled: Compiled | None = None
     traced: Annotated[Traced | None, Meta(description="what a profiler recorded; null: nothing")] = None
     precision: PrecisionCheck | None = None

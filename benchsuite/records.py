@@ -210,6 +210,13 @@ class Rate(Record, frozen=True, kw_only=True):
         bool | None, Meta(description="whether the window's rate is known to 2 %, on one level and without a drift")
     ] = None
     unsteady: Annotated[tuple[str, ...], Meta(description="what makes the window not steady, each with a remedy")] = ()
+    model_tflops: Annotated[float | None, Meta(description="model TFLOP/s of one GPU; null: not known, or no GPU")] = (
+        None
+    )
+    mfu: Annotated[
+        float | None,
+        Meta(description="`model_tflops` over the GPU's dense peak; whole attention squares count; null: not known"),
+    ] = None
 
 
 class Result(Record, frozen=True, kw_only=True):

@@ -376,6 +376,7 @@ CHANGES = {
     "prepare": "true",
     "env": "{A: b}",
     "tenant": "machine",
+    "gpu_memory_gib": "3.5",
     "tags": "a,b",
 }
 

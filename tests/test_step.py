@@ -273,7 +273,7 @@ def test_an_update_of_several_times_takes_the_batch_in_parts_and_is_followed_by_
         assert mine.abs().max() <= 0.3
     assert float(step.losses[0]) == pytest.approx(loss.item(), rel=1e-5)
     with pytest.raises(ModelError, match=r"Update.times 2: a batch has 1 samples"):
-        step.run((batch[0][:1], batch[1][:1]))
+        make_step(replace(workload, updates=(update,))).run((batch[0][:1], batch[1][:1]))
 
 
 def test_modules_of_the_meta_device_are_filled_name_by_name() -> None:

@@ -171,6 +171,8 @@ def _show(plan: Plan, gpu_note: str | None) -> None:
     for task in plan.tasks:
         place = f"{task.device} ({task.gpus[0].name}, {task.gpus[0].uuid})" if task.gpus else task.device
         click.echo(f"# {task.id}: job {task.cell}, repeat {task.repeat}, on {place}")
+        if task.job.gpu_memory_gib and not task.skip:
+            click.echo(f"# needs {task.job.gpu_memory_gib:g} GiB of GPU memory")
         click.echo(f"# skipped: {task.skip}" if task.skip else command_line(task))
     click.echo(f"# {_tasks(len(plan.tasks))}, {in_words(Forecast().bounds_s(plan.tasks))}")
 

@@ -1,4 +1,4 @@
-"""`benchsuite list`: models, profiles, data sets, plots, baselines, and the schema of a result."""
+"""`benchsuite list`: models, profiles, data sets, plots, baselines, cards, and the schema of a result."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class _Kind(click.Choice[str]):
 
 
 @click.command()
-@click.argument("what", type=_Kind(["models", "profiles", "datasets", "plots", "baselines", "schema"]))
+@click.argument("what", type=_Kind(["models", "profiles", "datasets", "plots", "baselines", "cards", "schema"]))
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(what: str, as_json: bool) -> None:
-    """List models, profiles, data sets, plots or baselines.
+    """List models, profiles, data sets, plots, baselines or cards.
 
-    'schema' prints the JSON schema of a result.
+    'cards' prints the table of GPUs with their dense peaks. 'schema' prints the JSON schema of a result.
     """
     if what == "schema":
         _schema()
@@ -90,7 +90,12 @@ def _profiles() -> list[dict[str, Any]]:
             "about": profile.about(name),
             "file": str(path),
             "jobs": [
-                {"name": job.name, "model": job.model or job.entry, "precision": job.training.precision}
+                {
+                    "name": job.name,
+                    "model": job.model or job.entry,
+                    "precision": job.training.precision,
+                    "gpu_memory_gib": job.gpu_memory_gib,
+                }
                 for job in profile.load(name).jobs
             ],
         }
@@ -102,7 +107,9 @@ def _profiles_text(found: Iterable[dict[str, Any]]) -> Iterable[str]:
     for profile in found:
         yield f"{profile['name']}: {len(profile['jobs'])} jobs; {profile['about']}"
         yield f"    {profile['file']}"
-        yield from (f"    {job['name']}: {job['model']}, {job['precision']}" for job in profile["jobs"])
+        for job in profile["jobs"]:
+            needs = f", needs {job['gpu_memory_gib']:g} GiB of GPU memory" if job["gpu_memory_gib"] else ""
+            yield f"    {job['name']}: {job['model']}, {job['precision']}{needs}"
 
 
 def _datasets() -> list[dict[str, Any]]:
@@ -147,6 +154,23 @@ def _date(created: str | None) -> str:
     return date_words(created) or "no date"
 
 
+def _cards() -> list[dict[str, Any]]:
+    import msgspec
+
+    from benchsuite.describe import cards
+
+    return [{"name": known.name, **msgspec.to_builtins(known.card), "file": str(known.file)} for known in cards.table()]
+
+
+def _cards_text(found: Iterable[dict[str, Any]]) -> Iterable[str]:
+    for card in found:
+        peaks = ", ".join(f"{name} {peak:g}" for name, peak in card["dense_tflops"].items() if peak)
+        memory = f"; memory {card['memory_gb_s']:g} GB/s" if card["memory_gb_s"] else ""
+        yield f"{card['name']}: {', '.join(card['names'])}"
+        yield f"    dense TFLOP/s: {peaks}{memory}"
+        yield f"    {card['source']} ({card['file']})"
+
+
 def _plots_text(found: Iterable[dict[str, Any]]) -> Iterable[str]:
     yield from (f"{plot['name']}: {plot['about']}" for plot in found)
 
@@ -157,6 +181,7 @@ _LISTS: dict[str, tuple[Callable[[], list[dict[str, Any]]], Callable[[Iterable[d
     "datasets": (_datasets, _datasets_text),
     "plots": (_plots, _plots_text),
     "baselines": (_baselines, _baselines_text),
+    "cards": (_cards, _cards_text),
 }
 
 

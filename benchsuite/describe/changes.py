@@ -20,8 +20,13 @@ def changes(before: Mapping[str, Job], after: Mapping[str, Job]) -> tuple[str, .
 
 
 def job_changes(before: Job, after: Job) -> list[str]:
-    """The fields in which two jobs differ, each a phrase such as "precision fp32 -> bf16"."""
+    """The fields in which two jobs differ, each a phrase such as "precision fp32 -> bf16".
+
+    `gpu_memory_gib` is left out: it describes the work and does not change it.
+    """
     old, new = flat(written(before)), flat(written(after))
+    for fields in (old, new):
+        del fields["gpu_memory_gib"]
     return [
         f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}"
         for key in {**old, **new}

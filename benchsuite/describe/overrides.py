@@ -91,7 +91,7 @@ class Overrides:
         """The fields of a job with these changes.
 
         A change of max_count or max_steps sets min_time_s to 0. A change of an axis of the job's matrix removes the
-        axis.
+        axis. The job's need of GPU memory is not known any more if a parameter or a field of its training changes.
 
         Args:
             raw: the fields before.
@@ -103,6 +103,8 @@ class Overrides:
         given = values = dict(self._value(name, text, model, at) for name, text in self.pairs)
         if values.keys() & {"max_count", "max_steps"}:
             values = {"min_time_s": 0.0, **values}
+        if values.keys() & {*model.parameters, *Training.__struct_fields__}:
+            values = {"gpu_memory_gib": None, **values}
         fields = with_values(raw, values)
         matrix = fields.get("matrix")
         if isinstance(matrix, dict) and "matrix" not in values:

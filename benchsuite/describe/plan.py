@@ -119,7 +119,7 @@ def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task
         ranks=place.ranks,
         data_root=around.data_root,
         environ=task_environ(job, place.gpus, around.environ),
-        skip=place.skip or missing_packages(job),
+        skip=place.skip or missing_packages(job) or too_small(job, place.gpus),
         cwd=str(Path.cwd()) if job.entry else None,
         entry_sha256=entries.declared(None, job.entry).sha256 if job.entry else None,
     )
@@ -188,6 +188,18 @@ def missing_packages(job: Job) -> str | None:
     missing = entries.declared(job.model, job.entry).missing()
     wanted = " ".join(shlex.quote(package) for package in missing)
     return f"a package is missing: pip install {wanted}" if missing else None
+
+
+def too_small(job: Job, gpus: Sequence[Gpu]) -> str | None:
+    """Why a job does not fit in the memory of its GPUs, with a remedy; None if it fits, or if its need is not known."""
+    if job.gpu_memory_gib is None or job.params.get("batch_size") == "auto":
+        return None
+    for gpu in gpus:
+        if gpu.memory_bytes is not None and gpu.memory_bytes < job.gpu_memory_gib * 2**30:
+            has = f"GPU {gpu.visible_index} has {gpu.memory_bytes / 2**30:.1f} GiB"
+            remedy = "lower its batch size (-- --batch-size N), or leave the job out (--exclude)"
+            return f"the job needs {job.gpu_memory_gib:g} GiB of GPU memory, and {has}: {remedy}"
+    return None
 
 
 def task_environ(job: Job, gpus: Sequence[Gpu], environ: Mapping[str, str]) -> dict[str, str]:

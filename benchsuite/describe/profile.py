@@ -111,8 +111,16 @@ def of_text(
     jobs = tuple(resolve(name, raw[name], str(path), overrides) for name in chosen)
     _check_names(jobs, path)
     based_on, differences = _lineage(path.stem, jobs)
-    sha256 = hashlib.sha256(msgspec.json.encode(jobs, order="deterministic")).hexdigest()
+    sha256 = _hash(jobs)
     return Profile(path.stem, path, text, sha256, jobs, based_on, differences)
+
+
+def _hash(jobs: Sequence[Job]) -> str:
+    """SHA-256 of the jobs as they run, without their need of memory, which changes no work."""
+    kept = msgspec.to_builtins(jobs, order="deterministic")
+    for job in kept:
+        del job["gpu_memory_gib"]
+    return hashlib.sha256(msgspec.json.encode(kept)).hexdigest()
 
 
 def names(text: str, path: Path) -> tuple[str, ...]:

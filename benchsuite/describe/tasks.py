@@ -96,6 +96,10 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[float, float] | None, Meta(description="bounds between which the last loss must lie")
     ] = None
     training: Annotated[Training, Meta(description="how the model is trained")] = Training()
+    gpu_memory_gib: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="memory that each GPU needs, GiB; a task on a smaller GPU is skipped; null: not known"),
+    ] = None
     data: Annotated[str | None, Meta(description="name of a data set; null: input is generated in memory")] = None
     page_cache: Annotated[
         PageCache,

@@ -18,7 +18,7 @@ ENTRY_FILE = "entry_sha256"
 # The port at which ranks meet does not affect what they train.
 _SAME_WORK = frozenset({"parallel.port"})
 # Fields of a job that a summary does not keep: they do not affect the measurement, or may hold secrets.
-_NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env"})
+_NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env", "gpu_memory_gib"})
 
 
 def settings(job: Job, entry_sha256: str | None = None) -> dict[str, Any]:

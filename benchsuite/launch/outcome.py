@@ -254,6 +254,7 @@ def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Str
         warm_up=ready.warm_up,
         stopped_by=events.end.stopped_by if events.end else None,
         peak_memory=events.end.peak_memory if events.end else None,
+        model_flops=events.end.model_flops if events.end else None,
         compiled=events.end.compiled if events.end else None,
         traced=events.end.traced if events.end else None,
         precision=ready.precision,

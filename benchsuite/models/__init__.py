@@ -32,7 +32,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -123,6 +123,9 @@ class Workload:
 
     `blocks` are the repeated modules of a large model, in the order of the forward pass. A way of training shards them,
     or checkpoints their activations, one by one.
+
+    `products` names the number format of most matrix products if the model converts their inputs itself. The report
+    then relates its FLOPs to the card's peak in that format, not to that of the job's precision.
     """
 
     unit: str
@@ -135,6 +138,7 @@ class Workload:
     losses: list[Tensor] = field(default_factory=list)
     fill: Callable[[str, Tensor], None] | None = None
     blocks: tuple[nn.Module, ...] = ()
+    products: Literal["fp8"] | None = None
 
 
 def supervised(

@@ -113,7 +113,7 @@ class Style(nn.Module):
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         targets = list(self.buffers())
-        with torch.autocast(features[0].device.type, enabled=False):
+        with torch.autocast("cuda" if features[0].is_cuda else "cpu", enabled=False):
             grams = [gram(one.to(target.dtype)) for one, target in zip(features, targets, strict=True)]
         return torch.stack([(one - target).square().mean() for one, target in zip(grams, targets, strict=True)]).sum()
 

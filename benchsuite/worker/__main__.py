@@ -25,6 +25,7 @@ from benchsuite.worker.checks import check_band, check_parameters, check_precisi
 from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.exits import announce
+from benchsuite.worker.flops import FlopCount
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.parent_death import die_with_parent
@@ -108,12 +109,14 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     training = task.job.training
     set_precision(training.precision, device.name)
     workload = build(module, task, rank)
+    flops = FlopCount(workload) if rank == 0 and not assignment.probe else None
     step = make_step(workload, training, device.name, ranks)
     precision = None
     if workload.modules:
         precision = check_precision(training.precision, device.name, steps_itself=workload.step is not None)
     share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
-    batches = step.feed(iter(workload.batches(share)))
+    source = iter(workload.batches(share))
+    batches = step.feed(flops.seen(source) if flops else source)
     warm_up_s = 0.0 if assignment.probe else task.job.warm_up_s
     watch = None
     if precision and training.compile == "none":  # a compiled step calls kernels instead of operators
@@ -162,6 +165,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         at_s=time.monotonic(),
         stopped_by=stopped_by,
         peak_memory=peak_memory,
+        model_flops=flops.counted() if flops else None,
         compiled=compiled_in(training, step.losses),
         traced=recorded,
     )

@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from benchsuite.describe.cards import Format
 from benchsuite.describe.tasks import PLACE_AXES
+from benchsuite.measurement import ModelFlops
 from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.report.measure.intervals import Interval
 from benchsuite.report.read.use import StdParts, Use
@@ -154,6 +156,11 @@ class JobSummary(Record, frozen=True, kw_only=True):
     batch_each: Annotated[int | None, Meta(description="batch size of one rank")] = None
     backend: Annotated[str | None, Meta(description="library by which ranks communicate")] = None
     peak_memory_bytes: Annotated[int | None, Meta(description="of a device, the largest of all tasks")] = None
+    model_flops: Annotated[ModelFlops | None, Meta(description="of the first task that records them")] = None
+    product_format: Annotated[
+        Format | None, Meta(description="number format in which the matrix products ran; null: not known")
+    ] = None
+    gpu_names: Annotated[tuple[str, ...], Meta(description="models of the GPUs of its ok tasks, by NVML")] = ()
     gpus: Annotated[tuple[GpuSummary, ...], Meta(description="only where no tasks are kept")] = ()
     unit_factor: Annotated[
         float | None, Meta(description="what an older baseline's rates are multiplied by to be in today's unit")

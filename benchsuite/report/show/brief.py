@@ -8,6 +8,7 @@ from dataclasses import replace
 from benchsuite.report.show.document import Document, Fact, Part, ScoreBlock, Section, Sentence, sentence
 from benchsuite.report.show.format import few
 from benchsuite.report.show.report import Report, document
+from benchsuite.report.show.sections.flops import mfu_legend
 from benchsuite.report.show.sections.gpus import gpus_section
 from benchsuite.report.show.sections.headline import short_names
 from benchsuite.report.show.sections.score import score_block
@@ -75,6 +76,7 @@ def _legend(report: Report) -> str:
 def _explained(report: Report) -> Iterator[str]:
     jobs = report.summary.jobs
     yield "number: items/s, mean over tasks."
+    yield from filter(None, (mfu_legend(report.summary),))
     if any(job.unsteady for job in jobs) and not smoke_check(report.summary):
         yield f"flagged: {flagged_words(report.summary)}."
     if report.comparisons:

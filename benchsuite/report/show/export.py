@@ -16,6 +16,7 @@ from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.frame import JOB_COLUMNS, flat, job_frame
 from benchsuite.report.stats.gpus import GpuComparison
 from benchsuite.report.stats.influence import influences
+from benchsuite.report.stats.mfu import mfu
 from benchsuite.report.stats.scaling import curves
 from benchsuite.report.stats.subscores import sub_scores
 from benchsuite.schema import SCHEMA
@@ -28,6 +29,15 @@ _RATIO_COLUMNS = (
     "base_factor", "refused", "ratio", "ratio_adj", "failures.p", "failures.adjusted",
 )  # fmt: skip
 
+# A column of a job's row -> the attribute of its `Mfu`; the last comes first.
+_MFU_COLUMNS = {
+    "mfu_reason": "reason",
+    "peak_tflops": "peak_tflops",
+    "mfu_causal": "causal",
+    "mfu": "value",
+    "model_tflops": "tflops",
+}
+
 
 def job_rows(report: Report) -> DataFrame:
     """One row for each job; all runs have the same columns.
@@ -36,6 +46,9 @@ def job_rows(report: Report) -> DataFrame:
     ("compared2_..." for the second): its name, the ratio and more.
     """
     jobs = job_frame(report.summary)
+    found = [mfu(job) for job in report.summary.jobs]
+    for name, field in _MFU_COLUMNS.items():
+        jobs.insert(len(JOB_COLUMNS), name, Series([getattr(one, field) for one in found], dtype=object))
     weights = [report.score.weighing.jobs.get(job.name) for job in report.summary.jobs]
     jobs.insert(len(JOB_COLUMNS), "weight", Series(weights, dtype=object))
     for place, (name, value) in enumerate(_run_columns(report), start=len(JOB_COLUMNS) + 1):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from benchsuite.records import Result
 from benchsuite.report.measure.window import task_window
 from benchsuite.report.show.format import number, one_line
+from benchsuite.report.show.sections.flops import mfu_words
+from benchsuite.report.stats.mfu import result_mfu
 
 
 @dataclass(frozen=True)
@@ -38,4 +40,13 @@ def figure(result: Result) -> Figure:
     unit = one_line(result.measurement.streams[0].unit)
     shaky = "" if window.steady else ", not steady"
     words = f"{number(window.perf)} {unit}/s ({window.slices} slices, {window.seconds:.1f} s{shaky})"
-    return Figure(words, has_figure=True)
+    used = _mfu(result, window.perf)
+    return Figure(f"{words}, {used}" if used else words, has_figure=True)
+
+
+def _mfu(result: Result, rate: float) -> str:
+    """The MFU of a result, or the error that it shows; empty if there is none, or a file of cards is not valid."""
+    found = result_mfu(result, rate)
+    if found is None:
+        return ""
+    return f"MFU: {one_line(found.reason, 400)}" if found.impossible else mfu_words(found)

@@ -9,6 +9,7 @@ from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Document, ScoreBlock, Section, Sentence, sentence
 from benchsuite.report.show.format import one_line
 from benchsuite.report.show.sections.comparison import comparison_section
+from benchsuite.report.show.sections.flops import mfu_section
 from benchsuite.report.show.sections.gpus import gpus_section, scaling_section
 from benchsuite.report.show.sections.headline import headline
 from benchsuite.report.show.sections.jobs import jobs_section
@@ -94,6 +95,7 @@ def _sub_scores(report: Report) -> Section | None:
 def _sections(report: Report) -> Iterator[Section | None]:
     summary = report.summary
     yield _sub_scores(report)
+    yield mfu_section(summary)
     yield use_section(summary)
     yield slowed_section(summary)
     yield gpus_section(report.gpus)

@@ -43,6 +43,7 @@ JOB_COLUMNS = (
     "use.pcie_tx_mib_s", "use.pcie_rx_mib_s", "use.power_w", "use.power_limit_w", "use.items_per_joule",
     "use.device_reserved_bytes", "use.host_rss_bytes", "use.watched_s", "use.cpu_waiting", "use.cpu_throttled",
     "use.cpu_stolen", "workload", "batch_size", "ranks", "batch_each", "backend", "peak_memory_bytes",
+    "model_flops.per_item", "model_flops.causal_per_item", "product_format",
     "unit_factor", "excluded", "ended",
 )  # fmt: skip
 CLOCK_EVENTS = (CAPPED, *SLOWING)

@@ -6,6 +6,7 @@ import msgspec
 
 from benchsuite.records import Machine, Rate, Result
 from benchsuite.report.read.load import row_of
+from benchsuite.report.stats.mfu import result_mfu
 from benchsuite.report.stats.summarise import task_summary
 from benchsuite.schema import finite
 
@@ -15,6 +16,7 @@ def rate(result: Result) -> Rate:
     row = row_of(None, result)
     task, window = task_summary(row), row.window
     unit = next((stream.unit for stream in result.measurement.streams if stream.counts_items), "item")
+    found = result_mfu(result, task.perf) if task.perf is not None else None
     std = None if task.perf is None or task.spread is None else task.perf * task.spread
     return Rate(
         value=finite(task.perf, 15),
@@ -29,6 +31,8 @@ def rate(result: Result) -> Rate:
         end_s=window.end_s if window else None,
         steady=task.steady,
         unsteady=task.unsteady,
+        model_tflops=finite(found.tflops) if found else None,
+        mfu=finite(found.value) if found else None,
     )
 
 

@@ -50,10 +50,24 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
         return
     yield from _data(results)
     yield _precision(results)
+    yield from _memory(results)
     yield _stolen(results)
     if any(result.task.gpus for result in results):
         yield from _sampled(results)
         yield from (_watched(demand, results) for demand in _WATCHED)
+
+
+def _memory(results: Iterable[Result]) -> Iterator[Finding]:
+    """A note on jobs whose tasks reserved more GPU memory than their profile says they need."""
+    over: dict[str, str] = {}
+    for result in results:
+        need_gib = result.task.job.gpu_memory_gib
+        peaks = [s.peak_memory.device_reserved_bytes or 0 for s in result.measurement.streams if s.peak_memory]
+        peak_gib = max(peaks, default=0) / 2**30
+        if need_gib is not None and peak_gib > need_gib:
+            over[result.task.job.name] = f"{result.task.job.name} needs {need_gib:g} GiB and reserved {peak_gib:.2f}"
+    if over:
+        yield note("GPU memory", f"the profile's gpu_memory_gib is too low: {'; '.join(over.values())}")
 
 
 def _data(results: Iterable[Result]) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell, Column, Section, table
 from benchsuite.report.show.format import NONE, around, number, share
+from benchsuite.report.show.sections.flops import mfu_cell, mfu_legend
 from benchsuite.report.stats.samples import MIN_SESSIONS
 from benchsuite.report.stats.score import Score
 
@@ -22,6 +23,8 @@ _LEGEND = (
 def jobs_section(summary: Summary, score: Score) -> Section:
     """Every job of a run, with the legend of its columns."""
     legend = _LEGEND if score.penalized else _LEGEND.replace(" x (1 - std%)", "")
+    if words := mfu_legend(summary):
+        legend = f"{words} {legend}"
     rows = table(
         _columns(summary, score), summary.jobs, f"{legend}{_samples(summary)}.", lambda job: "bad" if job.fail else ""
     )
@@ -50,6 +53,7 @@ def _columns(summary: Summary, score: Score) -> Iterator[Column[JobSummary]]:
         yield Column("flagged", unsteady, right=True, rank=1)
     yield Column("perf", lambda job: job.perf, number, right=True)
     yield Column("unit", unit, rank=3)
+    yield Column("MFU %", mfu_cell, right=True, rank=5, optional=True)
     yield Column("std%", lambda job: job.std, share, right=True, rank=4)
     yield Column("perf_adj", _perf_adj, number, right=True, rank=2)
     yield Column("95 %", interval, right=True, rank=5)

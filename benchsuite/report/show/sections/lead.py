@@ -10,6 +10,7 @@ from benchsuite.report.show.document import Sentence, Span, sentence
 from benchsuite.report.show.format import bounds, count, few, one_line, ratio
 from benchsuite.report.show.sections.against import VERDICT_TONES, covered, withheld_words
 from benchsuite.report.show.sections.failures import never_label, never_words
+from benchsuite.report.show.sections.flops import mfu_errors
 from benchsuite.report.show.sections.headline import headline
 from benchsuite.report.show.sections.mixed import mixed_sentences
 from benchsuite.report.show.sections.named_difference import only_settings, setting_sentences
@@ -34,6 +35,7 @@ def lead(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> I
     if any(job.devices != "none" for job in summary.jobs):
         yield from (sentence(f"GPUs: {one_line(why, 300)}.", "warn") for why in gpu_trouble(summary))
     yield from _unsampled(summary)
+    yield from mfu_errors(summary)
     if summary.jobs:
         yield from (one for comparison in comparisons for one in setting_sentences(comparison, first.text))
     if not summary.jobs or smoke_check(summary):

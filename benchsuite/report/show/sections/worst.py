@@ -10,6 +10,7 @@ from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell, Column, Table, Tone, table
 from benchsuite.report.show.format import NONE, count, number, ratio, share
 from benchsuite.report.show.sections.against import VERDICT_TONES
+from benchsuite.report.show.sections.flops import mfu_cell
 from benchsuite.report.show.sections.headline import short_names
 from benchsuite.report.show.sections.jobs import interval, unit, unsteady
 from benchsuite.report.show.sections.named_difference import setting_word
@@ -89,6 +90,7 @@ def _columns(summary: Summary, comparisons: Sequence[Comparison]) -> Iterator[Co
         yield Column("flagged", lambda one: unsteady(one.job), right=True, rank=2)
     yield Column("number", lambda one: one.job.perf, number, right=True)
     yield Column("unit", lambda one: unit(one.job), rank=4)
+    yield Column("MFU %", lambda one: mfu_cell(one.job), right=True, rank=5, optional=True)
     if any(job.interval for job in summary.jobs):
         yield Column("± 95 %", lambda one: interval(one.job), right=True, rank=3)
     else:
