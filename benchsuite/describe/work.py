@@ -17,11 +17,20 @@ FIELDS = ("model", "entry", "params", *Training.__struct_fields__, "data", "page
 _SAME_WORK = frozenset({"parallel.port"})
 # Fields of a job that a summary does not keep: they do not affect the measurement, or may hold secrets.
 _NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env"})
+# Fields that were added without a new schema, with the values that every older file has. A summary leaves out such a
+# value, so that its settings and the hash of its workload are those of an older one.
+_ADDED: dict[str, Any] = {"checkpoint": False}
+_ADDED_TO_PARALLEL: dict[str, Any] = {"fsdp": None}
 
 
 def settings(job: Job) -> dict[str, Any]:
     """The fields of a job that a summary keeps, with every parameter of the model."""
-    return {name: value for name, value in written(job).items() if name not in _NOT_KEPT}
+    fields = {name: value for name, value in written(job).items() if name not in _NOT_KEPT}
+    return {**_without(fields, _ADDED), "parallel": _without(fields["parallel"], _ADDED_TO_PARALLEL)}
+
+
+def _without(fields: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in added or value != added[name]}
 
 
 def work(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,6 +45,6 @@ def work(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def workload(fields: Mapping[str, Any]) -> str:
     """SHA-256 of a workload, from the canonical JSON of its fields."""
-    what = {name: fields.get(name) for name in FIELDS}
+    what = {name: fields.get(name) for name in FIELDS if name in fields or name not in _ADDED}
     what["parallel"] = {name: value for name, value in (what["parallel"] or {}).items() if name != "port"}
     return hashlib.sha256(json.dumps(what, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
