@@ -16,11 +16,12 @@ from support import benchsuite, environ, one_line_error, write_profile
 
 from benchsuite.describe import entries, plan, profile
 from benchsuite.describe.command_line import command_line
+from benchsuite.describe.jobs import resolve
 from benchsuite.describe.overrides import Overrides
 from benchsuite.describe.plan import make_plan
 from benchsuite.describe.tasks import Gpu, Job, Placement
 from benchsuite.describe.training import Parallel, Training
-from benchsuite.errors import UsageError
+from benchsuite.errors import ProfileError, UsageError
 from benchsuite.host.visible import visible
 from benchsuite.launch.child import child_environ
 
@@ -77,6 +78,66 @@ def test_all_gpus_is_one_task_and_dp_takes_the_first_of_them() -> None:
     two = msgspec.structs.replace(job, training=Training(parallel=Parallel(dp=2)))
     (task,) = make_plan("p", [two], FOUR, environ={}).tasks
     assert ([gpu.visible_index for gpu in task.gpus], task.ranks) == ([0, 1], 2)
+
+
+@pytest.mark.parametrize(
+    ("devices", "parallel", "gpus", "ranks_and_shards"),
+    [
+        ("all", Parallel(fsdp="all"), 1, [(1, 1)]),
+        ("all", Parallel(fsdp="all"), 4, [(4, 4)]),
+        ("all", Parallel(fsdp="all", dp=2), 4, [(4, 2)]),
+        ("all", Parallel(fsdp=2), 4, [(4, 2)]),
+        ("all", Parallel(fsdp=3, dp=1), 4, [(3, 3)]),
+        ("progression", Parallel(fsdp="all"), 3, [(1, 1), (2, 2), (3, 3)]),
+        ("progression", Parallel(fsdp=2), 4, [(2, 2), (4, 2)]),
+        ("none", Parallel(fsdp=2, dp=2), 0, [(4, 2)]),
+        ("none", Parallel(fsdp="all", dp=2), 0, [(2, 1)]),
+        ("all", Parallel(fsdp="all"), 0, [(2, 2)]),
+    ],
+)
+def test_the_ranks_of_a_task_are_replicas_of_shards(
+    devices: Any, parallel: Parallel, gpus: int, ranks_and_shards: list[tuple[int, int]]
+) -> None:
+    """A job that shards over all ranks has a place on each machine."""
+    place = Placement(devices=devices, cpu_allowed=True)
+    job = Job(name="a", model="vae", placement=place, training=Training(parallel=parallel))
+    tasks = make_plan("p", [job], FOUR[:gpus], environ={}).tasks
+    assert [(task.ranks, parallel.shards(task.ranks)) for task in tasks] == ranks_and_shards
+    ranks, shards = ranks_and_shards[-1]
+    words = msgspec.json.encode({"dp": ranks // shards, "fsdp": shards}).decode()
+    assert command_line(tasks[-1]).endswith(f"'--parallel={words}'")
+
+
+@pytest.mark.parametrize(
+    ("parallel", "words"),
+    [
+        (Parallel(fsdp=3), "parallel.fsdp 3 does not divide the 4 visible GPUs"),
+        (Parallel(fsdp="all", dp=3), "parallel.dp 3 does not divide the 4 visible GPUs"),
+        (Parallel(fsdp=8), "parallel asks for 8 ranks, over the 4 visible GPUs; lower it"),
+        (Parallel(fsdp=2, dp=4), "parallel asks for 8 ranks, over the 4 visible GPUs; lower it"),
+    ],
+)
+def test_shards_that_do_not_fit_the_gpus_are_refused(parallel: Parallel, words: str) -> None:
+    job = Job(name="a", model="vae", placement=Placement(devices="all"), training=Training(parallel=parallel))
+    with pytest.raises(UsageError, match=f"job 'a': {words}"):
+        make_plan("p", [job], FOUR, environ={})
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"precision": "amp-fp16"}, "field 'precision': amp-fp16 .*; give bf16"),
+        ({"compile": "reduce-overhead"}, "field 'compile': the CUDA graphs of reduce-overhead .*; give default or"),
+        ({"channels_last": True}, "field 'channels_last': .*; leave it out"),
+        ({"placement": "per_gpu"}, "field 'parallel': each task has one GPU, so dp and fsdp are 1; give placement all"),
+        ({"parallel": {"fsdp": "each"}}, "field 'parallel.fsdp': expected a number of ranks, .* or all; found 'each'"),
+        ({"parallel": {"fsdp": 0}}, "field 'parallel.fsdp': expected a number of ranks, .* or all; found 0"),
+        ({"model": "minigrid"}, "'minigrid' steps by itself .* no parallel.fsdp"),
+    ],
+)
+def test_what_does_not_go_with_shards_is_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProfileError, match=f"p: job 'a': {words}"):
+        resolve("a", {"model": "vae", "placement": "all_gpus", "parallel": {"fsdp": "all"}, **fields}, "p")
 
 
 @pytest.mark.parametrize("devices", ["all", "progression"])

@@ -356,6 +356,7 @@ def test_a_folder_does_not_hide_a_shipped_profile(tmp_path: Path, monkeypatch: p
 CHANGES = {
     "matrix": "{seed: [1, 2]}",
     "accumulate": "2",
+    "checkpoint": "true",
     "prefetch": "false",
     "intra_op_threads": "2",
     "array": "1",

@@ -8,20 +8,25 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support import benchsuite, one_line_error, write_profile
 
 from benchsuite import files, manifest
 from benchsuite.describe import work
-from benchsuite.describe.tasks import Plan
+from benchsuite.describe.tasks import Job, Plan
+from benchsuite.describe.training import Parallel, Training
 from benchsuite.records import Result, Run
 from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.read.summary_file import read_summary
+from benchsuite.report.stats.differences import trained_changes
 from benchsuite.report.stats.summarise import summarise
 from benchsuite.report.verify.check import RECORDS, check
+from benchsuite.report.verify.hashed import jobs_of_schema
 from benchsuite.rundir import RunDir
 from benchsuite.schema import SCHEMA, from_json, to_json
+from benchsuite.upgrade import _WORK_4, _workload
 
 JOB = {
     "name": "scaling",
@@ -165,7 +170,9 @@ JOB_OF_SCHEMA_1 = (
 
 
 def older_task(task: dict[str, Any]) -> dict[str, Any]:
-    fields = {**task["job"], **task["job"]["training"]}
+    training = task["job"]["training"]
+    parallel = {name: value for name, value in training["parallel"].items() if name != "fsdp"}
+    fields = {**task["job"], **training, "parallel": parallel}
     kept = {name: value for name, value in task.items() if name not in NEW_OF_A_TASK}
     return {**kept, "cell": None, "job": {name: fields[name] for name in JOB_OF_SCHEMA_1}}
 
@@ -202,7 +209,7 @@ def make_of_schema_1(run: Path) -> None:
 
 
 def without_new_fields(job: dict[str, Any], schema: int) -> None:
-    del job["training"]["intra_op_threads"]
+    del job["training"]["intra_op_threads"], job["training"]["checkpoint"], job["training"]["parallel"]["fsdp"]
     if schema == 2:
         del job["warm_up_s"]
 
@@ -226,6 +233,22 @@ def profile_hash(tasks: list[dict[str, Any]]) -> str:
     jobs = list({task["job"]["name"]: task["job"] for task in tasks}.values())
     ordered = [{**job, "params": dict(sorted(job["params"].items()))} for job in jobs]
     return hashlib.sha256(json.dumps(ordered, separators=(",", ":")).encode()).hexdigest()
+
+
+def test_fields_added_within_a_schema_leave_workloads_and_hashes_of_before_as_they_are() -> None:
+    job = Job(name="one", model="vae", training=Training(parallel=Parallel(dp=2, port=7)))
+    settings = work.settings(job)
+    assert "checkpoint" not in settings and settings["parallel"] == {"dp": 2, "port": 7}
+    assert work.workload(settings) == _workload(settings, _WORK_4)
+    before = msgspec.to_builtins(job)
+    del before["training"]["checkpoint"], before["training"]["parallel"]["fsdp"]
+    assert jobs_of_schema(4, [job]) == (profile_hash([{"job": before}]),)
+    other = msgspec.structs.replace(job, training=Training(checkpoint=True, parallel=Parallel(dp=2, fsdp=2)))
+    assert work.workload(work.settings(other)) != work.workload(settings)
+    assert set(trained_changes(work.settings(other), settings)) == {
+        "checkpoint none -> true",
+        "parallel.fsdp none -> 2",
+    }
 
 
 @pytest.mark.parametrize(

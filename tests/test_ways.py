@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from itertools import islice
 from typing import Any
@@ -20,6 +21,7 @@ from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Carry, Nets, Optimiser, Share, Update, Workload, on_tensors, supervised
 from benchsuite.worker import feed as feeding
+from benchsuite.worker.compiling import read_compiled
 from benchsuite.worker.device import open_device
 from benchsuite.worker.feed import LEAST_BYTES, feed, prefetched
 from benchsuite.worker.microbatches import Splitter
@@ -140,6 +142,42 @@ def test_compiled_micro_batches_train_alike() -> None:
     batch = torch.randn(7, 4, generator=torch.Generator().manual_seed(1))
     plain, compiled = (moved(line(), Training(accumulate=2, compile=mode), batch) for mode in ("none", "aot_eager"))
     assert torch.allclose(plain, compiled, atol=1e-6)
+
+
+class Block(nn.Module):
+    """A layer that counts the passes in which Python runs it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.passes = nn.Linear(4, 4), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            self.passes += 1
+        return x + self.layer(x).tanh()
+
+
+def blocks() -> Workload:
+    torch.manual_seed(0)
+    net = nn.Sequential(Block(), Block(), nn.Linear(4, 1))
+    return replace(line(), modules={"net": net}, blocks=(net[0], net[1]))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("mode", ["none", "aot_eager"])
+def test_checkpointed_blocks_run_again_in_the_backward_pass_and_train_alike(mode: Any) -> None:
+    torch._dynamo.reset()
+    batch = torch.randn(7, 4, generator=torch.Generator().manual_seed(1))
+    before = read_compiled().breaks
+    plain, checkpointed = blocks(), blocks()
+    moves = moved(checkpointed, Training(checkpoint=True, compile=mode), batch)
+    assert torch.allclose(moved(plain, Training(), batch), moves, atol=1e-6)
+    assert [block.passes for block in plain.blocks] == [1, 1]
+    if mode == "none":
+        assert [block.passes for block in checkpointed.blocks] == [2, 2]
+    assert read_compiled().breaks == before
+    with pytest.raises(ModelError, match="checkpoint: the model names no blocks"):
+        make_step(line(), Training(checkpoint=True))
 
 
 def counting() -> Workload:

@@ -47,8 +47,10 @@ def _place_arguments(task: Task) -> Iterator[str]:
     elif task.job.placement.devices in ("all", "progression"):
         yield from ("--placement", "all_gpus")
     parallel = task.job.training.parallel
-    if task.ranks > 1 or parallel.port:
-        fields = msgspec.to_builtins(msgspec.structs.replace(parallel, dp=task.ranks))
+    if task.ranks > 1 or parallel.port or parallel.fsdp:
+        shards = parallel.shards(task.ranks)
+        exact = msgspec.structs.replace(parallel, dp=task.ranks // shards, fsdp=shards if parallel.fsdp else None)
+        fields = msgspec.to_builtins(exact)
         yield as_argument("parallel", {name: value for name, value in fields.items() if value is not None})
 
 

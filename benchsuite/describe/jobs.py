@@ -13,7 +13,7 @@ from benchsuite.describe import entries
 from benchsuite.describe.overrides import FIELDS, Overrides
 from benchsuite.describe.secrets import REMEDY, is_secret, secret_in
 from benchsuite.describe.tasks import RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, looks_secret
-from benchsuite.describe.training import Compile, Precision, Training
+from benchsuite.describe.training import GRAPHED, Compile, Precision, Training
 from benchsuite.errors import ModelError, ProfileError, nearest
 
 # If `timeout_s` is not given, a task has this time beyond its `max_time_s` for its start, compilation and warm-up.
@@ -115,6 +115,9 @@ def _job(name: str, fields: Mapping[str, Any], at: str) -> Job:
         value = fields.get(field.partition(".")[0].partition("[")[0])
         if field == "name":
             raise ProfileError(f"{at}: the name is over 100 characters; shorten it") from None
+        if field == "parallel.fsdp" and isinstance(value, dict):
+            expected = "expected a number of ranks, at least 1, or all"
+            raise ProfileError(f"{at}: field '{field}': {expected}; found {value['fsdp']!r}") from None
         if field in _CHOICES and isinstance(value, str):
             raise ProfileError(f"{at}: field '{field}': unknown '{value}'{nearest(value, _CHOICES[field])}") from None
         label = f"field '{field}'" if field else "a field of 'placement'"
@@ -156,16 +159,37 @@ def _check_no_secret(job: Job, at: str) -> None:
 
 def _check_ranks(job: Job, at: str) -> None:
     """Raises ProfileError: several ranks are asked for, and the placement or the model allows one only."""
-    several = job.placement.devices in ("progression", "all") or (job.training.parallel.dp or 1) > 1
-    if job.placement.devices == "each" and several:
+    parallel = job.training.parallel
+    of_parallel = (parallel.dp or 1) > 1 or (parallel.fsdp or 1) != 1
+    several = job.placement.devices in ("progression", "all") or of_parallel
+    if job.placement.devices == "each" and of_parallel:
+        field = "dp" if parallel.fsdp is None else "dp and fsdp"
         raise ProfileError(
-            f"{at}: field 'parallel': each task has one GPU, so dp is 1; give placement all_gpus or gpu_progression"
+            f"{at}: field 'parallel': each task has one GPU, so {field} {'is' if field == 'dp' else 'are'} 1; "
+            "give placement all_gpus or gpu_progression"
         )
     if several and not entries.declared(job.model, job.entry).parallel:
         raise ProfileError(
             f"{at}: '{job.model or job.entry}' steps by itself and cannot be trained by several ranks: give placement "
-            "per_gpu, and no parallel.dp"
+            f"per_gpu, and no parallel.{'dp' if parallel.fsdp is None else 'fsdp'}"
         )
+    _check_sharding(job, at)
+
+
+def _check_sharding(job: Job, at: str) -> None:
+    """Raises ProfileError: weights are to be split among ranks, and another field of the training forbids it."""
+    training = job.training
+    if training.parallel.fsdp is None:
+        return
+    if training.precision == "amp-fp16":
+        raise ProfileError(f"{at}: field 'precision': amp-fp16 cannot scale losses of sharded weights; give bf16")
+    if training.compile in GRAPHED:
+        raise ProfileError(
+            f"{at}: field 'compile': the CUDA graphs of {training.compile} need weights that stay in place, and fsdp "
+            "gathers them anew; give default or max-autotune-no-cudagraphs"
+        )
+    if training.channels_last:
+        raise ProfileError(f"{at}: field 'channels_last': fsdp splits contiguous weights only; leave it out")
 
 
 def _check_data(job: Job, at: str) -> None:

@@ -149,26 +149,36 @@ def again(old: Task, job: Job, place: Place) -> Task:
 def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
     """The places of a job in one repeat. A progression has one for each number of GPUs or, on the CPU, of ranks.
 
+    With `fsdp` these are the numbers that its shards divide.
+
     Raises:
-        UsageError: the job asks for more ranks than there are GPUs.
+        UsageError: the job asks for more ranks than there are GPUs, or for shards into which they cannot be divided.
     """
-    devices, asked = job.placement.devices, job.training.parallel.dp
+    devices, parallel = job.placement.devices, job.training.parallel
+    asked, multiple = parallel.ranks, parallel.multiple
     if devices != "none" and not gpus and not job.placement.cpu_allowed:
         named = {"each": "per_gpu", "progression": "gpu_progression", "all": "all_gpus"}[devices]
         skip = f"no GPU is visible, and the job's placement is {named} ({named}_or_cpu would allow the CPU)"
         yield _step(1, (), skip) if devices == "progression" else Place(skip=skip)
         return
     on_gpus = devices != "none" and bool(gpus)
-    if on_gpus and (asked or 1) > len(gpus):
-        raise UsageError(f"job '{job.name}': parallel.dp {asked} is over the {len(gpus)} visible GPUs; lower it")
+    if on_gpus and (least := max(asked or 1, multiple)) > len(gpus):
+        what = f"parallel.dp {asked} is" if parallel.fsdp is None else f"parallel asks for {least} ranks,"
+        raise UsageError(f"job '{job.name}': {what} over the {len(gpus)} visible GPUs; lower it")
     if on_gpus and devices == "each":
         yield from (Place((gpu,), number=gpu.visible_index) for gpu in gpus)
         return
-    most = asked or (len(gpus) if on_gpus else 1 if devices in ("each", "none") else CPU_RANKS)
+    most = asked or (len(gpus) if on_gpus else max(multiple, 1 if devices in ("each", "none") else CPU_RANKS))
     if devices != "progression":
+        if most % multiple:
+            field = "dp" if parallel.fsdp == "all" else "fsdp"
+            raise UsageError(
+                f"job '{job.name}': parallel.{field} {multiple} does not divide the {most} visible GPUs; give a "
+                "divisor of it, or both dp and fsdp"
+            )
         yield Place(tuple(gpus[:most]) if on_gpus else (), most, skip=_apart(gpus[:most]))
         return
-    for ranks in range(1, most + 1):
+    for ranks in range(multiple, most + 1, multiple):
         yield _step(ranks, gpus[:ranks] if on_gpus else (), _apart(gpus[:ranks]))
 
 

@@ -16,17 +16,51 @@ Precision = Literal["fp32", "tf32", "amp-fp16", "bf16"]
 Compile = Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "aot_eager"]
 
 
+# Modes of torch.compile whose code runs as CUDA graphs.
+GRAPHED: frozenset[Compile] = frozenset({"reduce-overhead", "max-autotune"})
+
+
 class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many ranks train one model together, and where they meet."""
+    """How many ranks train one model together, and where they meet.
+
+    The model has `dp` replicas. The weights of each replica are split among `fsdp` ranks.
+    """
 
     dp: Annotated[
         Annotated[int, Meta(gt=0)] | None,
-        Meta(description="data-parallel ranks; null: one for each GPU of the placement"),
+        Meta(description="data-parallel replicas; null: as many as the GPUs of the placement hold"),
+    ] = None
+    fsdp: Annotated[
+        Annotated[int, Meta(gt=0)] | Literal["all"] | None,
+        Meta(
+            description="ranks among which FSDP splits the weights of a replica; `all`: all ranks of the task, divided "
+            "by dp; null: each rank holds all weights"
+        ),
     ] = None
     port: Annotated[
         Annotated[int, Meta(gt=0, lt=65536)] | None,
         Meta(description="TCP port at which the ranks meet; null: one that the system gives"),
     ] = None
+
+    @property
+    def ranks(self) -> int | None:
+        """The number of ranks, if these fields give it; None if the placement gives it."""
+        if self.fsdp is None:
+            return self.dp
+        return None if self.fsdp == "all" or self.dp is None else self.dp * self.fsdp
+
+    @property
+    def multiple(self) -> int:
+        """The number of ranks is a multiple of this."""
+        if self.fsdp is None:
+            return 1
+        return (self.dp or 1) if self.fsdp == "all" else self.fsdp
+
+    def shards(self, ranks: int) -> int:
+        """The parts into which a task of `ranks` ranks splits the weights; 1 if it does not split them."""
+        if self.fsdp is None:
+            return 1
+        return ranks // (self.dp or 1) if self.fsdp == "all" else self.fsdp
 
 
 class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +74,9 @@ class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     accumulate: Annotated[
         int, Meta(gt=0, description="micro-batches into which each batch is split; their gradients are averaged")
     ] = 1
+    checkpoint: Annotated[
+        bool, Meta(description="activations within a block of the model are computed again in the backward pass")
+    ] = False
     prefetch: Annotated[
         bool,
         Meta(description="a GPU copies the next batch (of 1 MiB or more) on a CUDA stream of its own during a step"),

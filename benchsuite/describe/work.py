@@ -19,6 +19,10 @@ ENTRY_FILE = "entry_sha256"
 _SAME_WORK = frozenset({"parallel.port"})
 # Fields of a job that a summary does not keep: they do not affect the measurement, or may hold secrets.
 _NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env", "gpu_memory_gib"})
+# Fields that were added without a new schema, with the values that every older file has. A summary leaves out such a
+# value, so that its settings and the hash of its workload are those of an older one.
+_ADDED: dict[str, Any] = {"checkpoint": False}
+_ADDED_TO_PARALLEL: dict[str, Any] = {"fsdp": None}
 
 
 def settings(job: Job, entry_sha256: str | None = None) -> dict[str, Any]:
@@ -27,8 +31,13 @@ def settings(job: Job, entry_sha256: str | None = None) -> dict[str, Any]:
     Args:
         entry_sha256: the hash of the file of a model of the user's own, if it is recorded.
     """
-    kept = {name: value for name, value in written(job).items() if name not in _NOT_KEPT}
+    fields = {name: value for name, value in written(job).items() if name not in _NOT_KEPT}
+    kept = {**_without(fields, _ADDED), "parallel": _without(fields["parallel"], _ADDED_TO_PARALLEL)}
     return {**kept, ENTRY_FILE: entry_sha256} if entry_sha256 else kept
+
+
+def _without(fields: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in added or value != added[name]}
 
 
 def work(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +52,7 @@ def work(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def workload(fields: Mapping[str, Any]) -> str:
     """SHA-256 of a workload, from the canonical JSON of its fields."""
-    what = {name: fields.get(name) for name in FIELDS}
+    what = {name: fields.get(name) for name in FIELDS if name in fields or name not in _ADDED}
     what["parallel"] = {name: value for name, value in (what["parallel"] or {}).items() if name != "port"}
     if fields.get(ENTRY_FILE):
         what[ENTRY_FILE] = fields[ENTRY_FILE]

@@ -118,20 +118,25 @@ def _name(error: float) -> str:
     return "tf32 or fp16" if error <= ELEVEN_BITS_AT_MOST else "bf16"
 
 
-class Learning:
-    """Remembers the parameters of the trained modules, so that `check` can compare them after training."""
+def own_norms(module: nn.Module) -> list[float]:
+    """The norm of each trainable parameter, in fp64 so that a small change shows."""
+    return [float(p.detach().double().norm()) for p in module.parameters() if p.requires_grad]
 
-    def __init__(self, workload: Workload) -> None:
+
+class Learning:
+    """Remembers the parameters of the trained modules, so that `check` can compare them after training.
+
+    `norms_of` computes the norms of a module's trainable parameters; None: as `own_norms`.
+    """
+
+    def __init__(self, workload: Workload, norms_of: Callable[[nn.Module], list[float]] | None = None) -> None:
+        self._norms_of = norms_of or own_norms
         names = {update.trains for update in workload.updates} or set(workload.modules)
         self._modules = {name: workload.modules[name] for name in sorted(names)}
         self._before = self._norms()
 
     def _norms(self) -> dict[str, list[float]]:
-        """The norm of each trainable parameter, in fp64 so that a small change shows."""
-        return {
-            name: [float(p.detach().double().norm()) for p in module.parameters() if p.requires_grad]
-            for name, module in self._modules.items()
-        }
+        return {name: self._norms_of(module) for name, module in self._modules.items()}
 
     def check(self) -> None:
         """Raises ModelError: no parameter of a trained module has changed."""

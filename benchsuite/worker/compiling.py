@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchsuite.describe.training import Compile, Training
+from benchsuite.describe.training import GRAPHED, Training
 from benchsuite.measurement import Compiled
 from benchsuite.models import Batch, Carry, Loss, Nets
 from benchsuite.worker.precision import device_type
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-GRAPHED: frozenset[Compile] = frozenset({"reduce-overhead", "max-autotune"})
+    from torch import Tensor, nn
 
 
 def settings(training: Training) -> dict[str, str]:
@@ -29,6 +27,19 @@ def compiled(loss: Loss, nets: Nets, training: Training) -> Callable[[Batch, Car
 
         loss = torch.compile(loss, **settings(training))
     return partial(loss, nets)
+
+
+def compile_forwards(modules: Iterable[nn.Module], training: Training) -> None:
+    """Compile the forward pass of each module on its own, in place, if the training asks for it.
+
+    Hooks of the modules stay outside. Modules that are alike share one compiled graph.
+    """
+    if training.compile == "none":
+        return
+    import torch
+
+    for module in modules:
+        module.forward = torch.compile(module.forward, **settings(training))
 
 
 def graphed(training: Training, device: str) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from benchsuite.errors import one_line
 from benchsuite.measurement import ModelFlops
 from benchsuite.models import Batch, Carry, Workload, on_tensors
-from benchsuite.worker.microbatches import split
+from benchsuite.worker.microbatches import Splitter
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -187,7 +187,7 @@ def flops_of(workload: Workload, nets: Mapping[str, nn.Module], batch: Batch, un
         carry: Carry = None
         for update in workload.updates:
             trained = [param for param in nets[update.trains].parameters() if param.requires_grad]
-            parts = split(batch, update.times, "Update.times") if update.times > 1 else None
+            parts = Splitter(update.times, "Update.times").split(batch) if update.times > 1 else None
             for part in [one.batch for one in parts] if parts else [batch]:
                 loss, carry = update.loss(nets, part, carry)
                 loss.backward(inputs=trained if len(workload.updates) > 1 else None)

@@ -119,15 +119,20 @@ def _scaled(
 
 
 def fused(spec: Optimiser, training: Training, device: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The optimiser's settings, and notes. On a GPU it is fused if the model is compiled or losses are scaled.
+    """The optimiser's settings, and notes. On a GPU it is fused if the job shards, compiles, or scales losses.
 
     The fused form updates all parameters with a few kernels. With a loss scale, the unfused form syncs at each step.
+    For shards torch chooses no form by itself: without one, it would update them one by one.
     """
     settings = dict(spec.settings)
     scaled = training.precision == "amp-fp16"
-    if device_type(device) != "cuda" or not (scaled or training.compile != "none"):
+    sharded = training.parallel.fsdp is not None
+    if device_type(device) != "cuda" or not (scaled or sharded or training.compile != "none"):
         return settings, ()
-    if "fused" in inspect.signature(spec.kind).parameters:
+    forms = inspect.signature(spec.kind).parameters
+    if sharded and "fused" not in forms and "foreach" in forms:
+        settings.setdefault("foreach", True)
+    if "fused" in forms:
         settings.setdefault("fused", True)
         return settings, ()
     name = getattr(spec.kind, "__name__", spec.kind)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from benchsuite.describe.training import Training
 from benchsuite.models import Batch, Carry, Workload, on_tensors
+from benchsuite.worker.checkpoint import checkpoint_blocks
 from benchsuite.worker.compiling import begin_graphed, graphed
 from benchsuite.worker.feed import Feed, feed
 from benchsuite.worker.learner import Learner
@@ -76,16 +77,27 @@ class Part:
 def place(workload: Workload, training: Training, device: str) -> None:
     """Move the modules to the device in place, and fill those that are on the meta device.
 
-    With `channels_last`, convolution weights get the layout of images.
-    """
-    for name, net in workload.modules.items():
-        if workload.fill:
-            materialise(name, net, workload.fill, device)
-        net.to(device)
-        if training.channels_last and workload.updates:
-            import torch
+    With `channels_last`, convolution weights get the layout of images. With `checkpoint`, the blocks compute their
+    activations again.
 
-            net.to(memory_format=torch.channels_last)
+    Raises:
+        ModelError: `checkpoint` is asked for, and the model names no blocks.
+    """
+    checkpoint_blocks(workload, training)
+    for name in workload.modules:
+        place_module(name, workload, training, device)
+
+
+def place_module(name: str, workload: Workload, training: Training, device: str) -> None:
+    """As `place`, for the module of this name alone, and without `checkpoint`."""
+    net = workload.modules[name]
+    if workload.fill:
+        materialise(name, net, workload.fill, device)
+    net.to(device)
+    if training.channels_last and workload.updates:
+        import torch
+
+        net.to(memory_format=torch.channels_last)
 
 
 def materialise(name: str, net: nn.Module, fill: Callable[[str, Tensor], None], device: str) -> None:

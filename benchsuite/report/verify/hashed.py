@@ -8,7 +8,7 @@ fields keep the order of the old record.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,11 @@ _FIELDS_1 = (
     *("timeout_s", "loss_band", "precision", "compile", "channels_last", "data", "page_cache", "prepare", "env"),
     *("tenant", "tags"),
 )
-# The fields of a job that schema 2 did not have, and those of its training that schema 3 did not have.
+# The fields of a job that schema 2 did not have, those of its training that schema 3 did not have, and those that were
+# added to training and its `parallel` during schema 4.
 _NEW_IN_3 = ("warm_up_s",)
 _TRAINING_NEW_IN_4 = ("intra_op_threads",)
+_TRAINING_ADDED, _PARALLEL_ADDED = ("checkpoint",), ("fsdp",)
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
@@ -56,15 +58,14 @@ def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
 
 
 def jobs_of_schema(schema: int, found: Sequence[Job]) -> tuple[str, ...]:
-    """The possible hash of a profile's jobs as an older schema made it; empty for today's.
+    """The possible hash of a profile's jobs as records with fewer fields made it.
 
-    The records of an older schema had other fields, and a resume rewrites plan.json.
+    A resume rewrites plan.json with today's fields.
     """
     if schema == 1:
         return (_of_schema_1(found),)
-    if schema in (2, 3):
-        return (_without(found, _NEW_IN_3 if schema == 2 else ()),)
-    return ()
+    of_training = _TRAINING_ADDED if schema >= 4 else (*_TRAINING_ADDED, *_TRAINING_NEW_IN_4)
+    return (_without(found, _NEW_IN_3 if schema == 2 else (), of_training),)
 
 
 def _of_schema_1(found: Sequence[Job]) -> str:
@@ -72,18 +73,23 @@ def _of_schema_1(found: Sequence[Job]) -> str:
     for job in found:
         fields = {"name": job.name, **written(job)}
         row = {name: fields[name] for name in _FIELDS_1}
+        row["parallel"] = _less(row["parallel"], _PARALLEL_ADDED)
         rows.append({**row, **{name: dict(sorted(row[name].items())) for name in ("params", "env")}})
     return hashlib.sha256(msgspec.json.encode(rows)).hexdigest()
 
 
-def _without(found: Sequence[Job], left_out: Collection[str]) -> str:
+def _without(found: Sequence[Job], of_job: Collection[str], of_training: Collection[str]) -> str:
     rows = []
     for job in found:
         fields = msgspec.to_builtins(job)
-        training = {name: value for name, value in fields["training"].items() if name not in _TRAINING_NEW_IN_4}
-        fields["training"] = training
-        rows.append(_ordered({name: value for name, value in fields.items() if name not in left_out}, job))
+        training = _less(fields["training"], of_training)
+        training["parallel"] = _less(training["parallel"], _PARALLEL_ADDED)
+        rows.append(_ordered(_less({**fields, "training": training}, of_job), job))
     return _sha256(rows)
+
+
+def _less(fields: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def facts(machine: Machine, file: Path | None = None) -> tuple[str, ...]:

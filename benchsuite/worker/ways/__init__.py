@@ -6,6 +6,7 @@ their losses. Each has checks of its own. The timed loop is the same for all.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchsuite.describe.training import Training
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from benchsuite.worker.ranks import Ranks
 
 PLAIN = Training()
+NOT_SHARDED = "fsdp: a replica has one rank, so that its weights are not split"
 
 
 def make_step(workload: Workload, training: Training = PLAIN, device: str = "cpu", ranks: Ranks | None = None) -> Step:
@@ -29,8 +31,14 @@ def make_step(workload: Workload, training: Training = PLAIN, device: str = "cpu
     Raises:
         ModelError: the workload cannot be trained in this way.
     """
-    if ranks is None:
-        return solo.make(workload, training, device)
-    from benchsuite.worker.ways import ddp
+    if ranks and training.parallel.shards(ranks.ranks) > 1:
+        from benchsuite.worker.ways import fsdp
 
-    return ddp.make(workload, training, device, ranks)
+        return fsdp.make(workload, training, device, ranks)
+    if ranks is None:
+        step = solo.make(workload, training, device)
+    else:
+        from benchsuite.worker.ways import ddp
+
+        step = ddp.make(workload, training, device, ranks)
+    return step if training.parallel.fsdp is None else replace(step, notes=(*step.notes, NOT_SHARDED))

@@ -98,11 +98,12 @@ def check_same(workload: Workload, ranks: int) -> None:
     all_of: list[Any] = [None] * ranks
     dist.all_gather_object(all_of, mine)
     for name, norms in zip(names, zip(*all_of, strict=True), strict=True):
-        if any(_apart(norms[0], other) for other in norms[1:]):
+        if any(apart(norms[0], other) for other in norms[1:]):
             raise ModelError(f"the ranks' weights of '{name}' have drifted apart: not all gradients were averaged")
 
 
-def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
+def apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two series of norms differ by more than rounding."""
     return any(abs(a - b) > 1e-6 * max(abs(a), abs(b), 1e-12) for a, b in zip(one, other, strict=True))
 
 
