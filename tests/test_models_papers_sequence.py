@@ -9,6 +9,7 @@ import io
 import math
 import wave
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,7 @@ pytest.importorskip("torch")
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from benchsuite.data import descriptor
 from benchsuite.data.synthetic import generate
@@ -202,6 +204,15 @@ def test_a_pass_over_the_data_set_uses_a_pair_once(folders: dict[str, DataFolder
     rows = bpe_ids.equally_long(lengths, lambda length: counts[length][1], torch.Generator())
     taken = np.concatenate(list(islice(rows, steps)))
     assert len(set(taken.tolist())) == len(taken) == sum(used)
+
+
+def test_padded_sentences_are_those_that_are_read_one_by_one(folders: dict[str, DataFolder]) -> None:
+    found, _ = bpe_ids.pairs(Share(data=folders["wmt16"]), 12, 60, unknown=3)
+    for before, after in (((), ()), ((1,), (2, 7))):
+        sentences = replace(found, before=before, after=after)
+        rows = [0, 7, len(found) - 1, 3]
+        one_by_one = pad_sequence([sentences[row] for row in rows], batch_first=True, padding_value=0)
+        assert torch.equal(sentences.padded(np.array(rows), 0), one_by_one)
 
 
 def test_too_few_pairs_of_one_length_name_the_largest_batch(folders: dict[str, DataFolder]) -> None:

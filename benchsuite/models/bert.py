@@ -1,6 +1,6 @@
 """BERT: a transformer encoder predicts masked words.
 
-Application: pre-training of a language model, the masked words only. Paper: Devlin et al., "BERT: Pre-training of Deep
+Application: pre-training of a language model by masked words. Paper: Devlin et al., "BERT: Pre-training of Deep
 Bidirectional Transformers for Language Understanding" (2018), `size` base or large: GELU, learned positions, the output
 tied to the embedding. Data set: with `data`, the training text of WikiText-2 as words, cut into sequences; else
 generated text as frequent in its words (Zipf). A sequence is CLS, `length` - 2 words and SEP, without padding. 15 % of

@@ -223,7 +223,7 @@ def pairs_of(params: Params, length: int) -> int:
 
 
 def generated(params: Params, generator: torch.Generator) -> dict[str, Tensor]:
-    """A batch of generated pairs. Its length of the target is that of a random unit, as in a pass over a data set."""
+    """A batch of generated pairs. The share of a target's length is that of its units, as in a pass over a data set."""
     sources, targets = lengths_of(SAMPLE, params.max_length, generator)
     length = int(targets[torch.multinomial(targets + 1.0, 1, generator=generator)])
     count = pairs_of(params, length)
