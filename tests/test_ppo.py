@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from benchsuite.errors import ModelError
-from benchsuite.models.rl.ppo import Ppo, Rollout, Settings, advantages_of, loss_of
+from benchsuite.models.rl.ppo import Ppo, Settings, loss_of
+from benchsuite.models.rl.rollout import Rollout, advantages_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
