@@ -51,8 +51,8 @@ def command(
     sets are prepared. A data set that is ready stays as it is. Run the same command again to continue after an
     interruption. The exit status is 0 if all are ready, else 1.
 
-    Data sets that may not be downloaded are made of your own files, with --from: they are linked, or copied from another
-    file system, or converted. imagenet_tfrecord becomes shards of TFRecord; shards in DIR stay as they are.
+    Data sets that may not be downloaded are made of your own files, with --from. The files are linked, or copied from
+    another file system. For imagenet_tfrecord they are written to shards of TFRecord, unless DIR holds shards.
     """
     from benchsuite.data.bring import Request
     from benchsuite.data.descriptor import load

@@ -1,4 +1,4 @@
-"""Files of the user's own as a data set, where a licence forbids to download them or their format needs another program.
+"""Files of the user's own as a data set: a licence forbids to download them, or their format needs another program.
 
 The folder given holds `train/CLASS/*` and, where there is one, `val/CLASS/*`. Its images are linked into the data set,
 or written to shards of TFRecord. Shards that exist, such as `train-00000-of-01024`, are linked as they are.

@@ -15,8 +15,8 @@ from benchsuite.describe.training import Training
 FIELDS = ("model", "entry", "params", *Training.__struct_fields__, "data", "page_cache")
 # The port at which ranks meet does not affect what they train.
 _SAME_WORK = frozenset({"parallel.port"})
-# Parameters that a model gained after it was measured, with the value that leaves it as it was. A job with this value is
-# the same work as one of a summary without the parameter.
+# Parameters that a model gained after it was measured, with the value that leaves it as it was. A job with this value
+# is the same work as one of a summary without the parameter.
 _GAINED: Mapping[str, Mapping[str, Any]] = {"atari": {"algo": "ppo"}}
 # Fields of a job that a summary does not keep: they do not affect the measurement, or may hold secrets.
 _NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env"})
@@ -33,7 +33,8 @@ def work(fields: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         fields: the job's settings.
     """
-    trained = {name: value for name, value in _without_gained(fields).items() if name in FIELDS}
+    own = _without_gained(fields)
+    trained = {name: own[name] for name in FIELDS if name in own}
     return {name: value for name, value in flat(trained).items() if name not in _SAME_WORK}
 
 

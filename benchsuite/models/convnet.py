@@ -89,7 +89,7 @@ def residual_units(net: nn.Module) -> Sequence[nn.Module]:
 
 
 def plain_units(net: nn.Module) -> Sequence[nn.Module]:
-    """The layers of a VGG or an AlexNet. A unit begins with each that has weights, so none changes its input in place."""
+    """The layers of a VGG or an AlexNet. A unit begins with a layer with weights, so its input stays."""
     found: list[list[nn.Module]] = []
     for layer in (*net.features, net.avgpool, nn.Flatten(), *net.classifier):
         if isinstance(layer, (nn.Conv2d, nn.Linear)):

@@ -9,7 +9,7 @@ memory. An item is one image.
 Deviations: every image is resized to `image_size` x `image_size`, so that rates compare; the papers keep proportions,
 with 800 pixels or more a side. No weights are downloaded: the batch norms and the first stages, which the papers take
 from ImageNet and freeze, learn. Boxes are padded to 50 an image and marked by the label 0. Padding lies far outside the
-image, where it matches no anchor. It is among the 2,000 proposals and more of which 512 train the heads as background.
+image, where it matches no anchor; it is background among the 2,000 proposals, of which `regions` train the heads.
 
 torchvision's code syncs many times a step: it selects small and low scored proposals, sampled anchors and positive
 regions by masks, whose counts the host must know, and suppresses overlapping proposals image by image. Compiled, it
@@ -37,7 +37,7 @@ from benchsuite.models.ssd import MOST_OBJECTS, drawn_objects
 
 READS = ("coco",)
 
-SMALL: dict[str, object] = {"batch_size": 1, "image_size": 64, "classes": 3, "workers": 0}
+SMALL: dict[str, object] = {"batch_size": 1, "image_size": 64, "regions": 16, "classes": 3, "workers": 0}
 
 # Padding: a box of one pixel, which no anchor reaches.
 OUTSIDE = (-1e4, -1e4, -1e4 + 1, -1e4 + 1)
@@ -47,12 +47,14 @@ OUTSIDE = (-1e4, -1e4, -1e4 + 1, -1e4 + 1)
 class Params:
     """`classes` counts the background, which is class 0. The default is torchvision's: COCO's numbers have gaps.
 
+    `regions`: the proposals of an image that train the heads, one in four of them on an object.
     `workers`: processes that read a data set; with 0 the training process reads it.
     """
 
     arch: Literal["fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn"] = "fasterrcnn_resnet50_fpn"
     batch_size: Positive = 2
     image_size: Positive = 800
+    regions: Positive = 512
     classes: Positive = 91
     workers: int = 8
     lr: float = fusible(0.0025)
@@ -113,7 +115,8 @@ class Losses(nn.Module):
 def detector(params: Params) -> Losses:
     """The net of the job, with random weights."""
     make = getattr(zoo, params.arch)
-    return Losses(make(weights=None, weights_backbone=None, num_classes=params.classes))
+    settings = {"num_classes": params.classes, "box_batch_size_per_image": params.regions}
+    return Losses(make(weights=None, weights_backbone=None, **settings))
 
 
 def drawn_masks(objects: Tensor, size: int) -> Tensor:

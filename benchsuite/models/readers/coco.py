@@ -83,9 +83,15 @@ class Detection:
         )
 
     def __call__(self, image: PIL.Image.Image, objects: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        return self.seen(image, objects, mirrored=bool(torch.rand(()) < 0.5))
+
+    def seen(
+        self, image: PIL.Image.Image, objects: tuple[Tensor, Tensor], *, mirrored: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same, mirrored if asked for."""
         pixels: Tensor = self.pixels(image)
         boxes, labels = (known[: self.most] for known in objects)
-        if torch.rand(()) < 0.5:
+        if mirrored:
             pixels = v2.functional.horizontal_flip(pixels)
             boxes = torch.cat([1 - boxes[:, :1], boxes[:, 1:]], 1)
         missing = self.most - len(labels)

@@ -71,13 +71,13 @@ class Segmentation:
         self, image: PIL.Image.Image, known: tuple[Tensor, Tensor, list[list[np.ndarray[Any, Any]]]]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         boxes, labels, outlines = known
-        pixels, moved, kinds = self.detection(image, (boxes, labels))
-        mirrored = not torch.equal(moved[:, 0][: len(boxes)], boxes[: self.most, 0])
+        mirrored = bool(torch.rand(()) < 0.5)
         masks = np.zeros((self.most, self.size, self.size), np.uint8)
         for mask, polygons in zip(masks, outlines, strict=False):
             mask[:] = drawn(polygons, self.size)
         found = torch.from_numpy(masks)
-        return pixels, moved, kinds, found.flip(2) if mirrored else found
+        seen = self.detection.seen(image, (boxes, labels), mirrored=mirrored)
+        return (*seen, found.flip(2) if mirrored else found)
 
 
 def drawn(polygons: list[np.ndarray[Any, Any]], size: int) -> np.ndarray[Any, Any]:
