@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -44,8 +45,14 @@ SIZES: list[tuple[ModuleType, dict[str, Any], dict[str, int]]] = [
 
 
 def on_meta(model: ModuleType, changed: dict[str, Any]) -> Workload:
+    """Built once, without the arithmetic."""
+    return built(model, tuple(changed.items()))
+
+
+@cache
+def built(model: ModuleType, changed: tuple[tuple[str, Any], ...]) -> Workload:
     with torch.device("meta"):
-        workload: Workload = model.build(model.Params(**changed))
+        workload: Workload = model.build(model.Params(**dict(changed)))
         return workload
 
 
