@@ -12,7 +12,11 @@ import yaml
 from benchsuite.data import descriptor, writers
 from benchsuite.errors import ProfileError
 
-NAMES = ["bsds500", "coco", "fake_imagenet", "librispeech", "ml20m", "mnist", "time_series", "wikitext2", "wmt16"]
+NAMES = [
+    *("bsds500", "cifar10", "coco", "fake_imagenet", "imagenet", "imagenet_tfrecord"),
+    *("librispeech", "lsun_bedroom", "ml20m", "mnist"),
+    *("shapenet_parts", "time_series", "wikitext2", "wmt16"),
+]
 GOOD: dict[str, Any] = {
     "schema": 1,
     "version": "1",
@@ -42,7 +46,7 @@ def test_a_shipped_descriptor_is_whole(name: str) -> None:
     small, full = (writers.writer(data.about.generator.writer).units(data.settings(size)) for size in ("small", "full"))
     assert 1 <= small <= full
     assert data.about.expected_bytes.small < data.about.expected_bytes.full
-    assert bool(data.about.sources) == (data.about.expected_bytes.real is not None)
+    assert data.has_real == (data.about.expected_bytes.real is not None)
 
 
 def test_the_hash_is_of_the_content(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchsuite import tfrecord
 from benchsuite.data import descriptor, manifest, synthetic, writers
 from benchsuite.data.synthetic import generate, make
 from benchsuite.data.units import Site
@@ -33,6 +34,9 @@ FEW: dict[str, dict[str, Any]] = {
     "ml20m": {"users": 1500},
     "time_series": {},
     "librispeech": {"train": 41, "val": 2, "test": 2},
+    "cifar10": {"batch": 30, "test": 20},
+    "shapenet_parts": {"train": 110, "val": 5, "test": 5, "points": 100},
+    "imagenet_tfrecord": {"train": 11, "val": 2, "train_shards": 4},
 }
 
 
@@ -148,6 +152,44 @@ def test_fake_imagenet(one: dict[str, Path]) -> None:
     assert 0.4 < bytes_a_pixel(found) < 0.8
     assert len(list((one["fake_imagenet"] / "train").iterdir())) == 10
     assert {len(list(c.iterdir())) for c in (one["fake_imagenet"] / "train").iterdir()} == {11}
+
+
+def test_cifar10(one: dict[str, Path]) -> None:
+    folder = one["cifar10"] / "cifar-10-batches-bin"
+    train = np.concatenate([np.fromfile(folder / f"data_batch_{n}.bin", np.uint8) for n in range(1, 6)])
+    records = train.reshape(-1, 3073)
+    assert len(records) == 150 and (folder / "test_batch.bin").stat().st_size == 20 * 3073
+    assert Counter(records[:, 0].tolist()) == dict.fromkeys(range(10), 15)
+    assert len({record[1:].tobytes() for record in records}) == 150
+    assert records[:, 1:].mean() == pytest.approx(0.47 * 255, rel=0.2)
+    assert records[:, 1:].std() == pytest.approx(0.25 * 255, rel=0.3)
+
+
+def test_shapenet_parts(one: dict[str, Path]) -> None:
+    folder = next(one["shapenet_parts"].iterdir())
+    assert len((folder / "synsetoffset2category.txt").read_text().splitlines()) == 16
+    parts: dict[str, set[int]] = {}
+    for split, count in (("train", 110), ("val", 5), ("test", 5)):
+        names = json.loads((folder / "train_test_split" / f"shuffled_{split}_file_list.json").read_bytes())
+        assert len(names) == count
+        for name in names:
+            table = np.loadtxt(folder / f"{name.removeprefix('shape_data/')}.txt")
+            assert 80 <= len(table) < 120 and table.shape[1] == 7
+            assert np.abs(table[:, :3]).max() <= 0.5
+            assert np.linalg.norm(table[:, 3:6], axis=1) == pytest.approx(1, abs=1e-3)
+            parts.setdefault(name.split("/")[1], set()).update(table[:, 6].astype(int).tolist())
+    assert parts["02691156"] == {0, 1, 2, 3} and parts["04379243"] == {47, 48, 49}
+    assert sum(map(len, parts.values())) == len(set().union(*parts.values())), "parts are numbered through"
+
+
+def test_imagenet_tfrecord(one: dict[str, Path]) -> None:
+    labels = []
+    for number, count in enumerate((3, 3, 3, 2)):
+        with (one["imagenet_tfrecord"] / f"train/train-{number:05d}-of-00004").open("rb") as file:
+            found = [tfrecord.image_and_label(data) for _, data in tfrecord.records(file)]
+        assert len(found) == count and all(image.startswith(b"\xff\xd8") for image, _ in found)
+        labels += [label for _, label in found]
+    assert labels == [1, 2, 3] * 3 + [1, 2], "labels count from 1"
 
 
 def test_bsds500(one: dict[str, Path]) -> None:

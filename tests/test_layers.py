@@ -29,6 +29,7 @@ GROUND = {
     "writing",
     "findings",
     "files",
+    "tfrecord",
     "errors",
 }
 READ_SIDE = {"report"}

@@ -115,7 +115,8 @@ def test_a_loss_calls_the_nets_it_is_given_and_is_a_mean(model: ModuleType) -> N
         trained = copies[update.trains]
         assert all(value.grad is not None for value in trained.parameters() if value.requires_grad)
         loss_twice, carry_twice = update.loss(copies, twice, carry_twice)
-        assert loss_twice.item() == pytest.approx(loss.item(), rel=0.05)
+        # A loss that draws noise differs a little, and WGAN's is near 0.
+        assert loss_twice.item() == pytest.approx(loss.item(), rel=0.05, abs=1e-3)
         carry, carry_twice = (on_tensors(torch.Tensor.detach, one) for one in (carry, carry_twice))
     for name, net in workload.modules.items():
         assert all(value.grad is None for value in net.parameters()), f"a loss captured {name}"

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from benchsuite.errors import ModelError
-from benchsuite.models.rl.ppo import Ppo, Rollout, Settings, advantages_of, loss_of
+from benchsuite.models.rl import a2c, rollout
+from benchsuite.models.rl.ppo import Ppo, Settings, loss_of
+from benchsuite.models.rl.rollout import Rollout, advantages_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
@@ -186,3 +188,25 @@ def test_the_objective_is_clipped() -> None:
 def test_a_round_that_cannot_be_cut_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ModelError, match="8 steps of 4 environments cannot be cut into sequences"):
         Ppo(Table(2), Bandit(), Settings(**{**SETTINGS, **wrong}))
+
+
+# --- a2c --------------------------------------------------------------------------------------------------------------
+
+
+def test_a2c_learns_a_bandit() -> None:
+    torch.manual_seed(0)
+    table = Table(3)
+    settings = rollout.Settings(steps=8, gamma=0.9, gae_lambda=1.0, entropy_weight=0.0, lr=5e-2)
+    learning = a2c.A2c(table, Bandit(), settings)
+    assert [learning.round() for _ in range(60)] == [32] * 60
+    assert table.logits.softmax(0)[1].item() > 0.9
+    assert len(learning.losses) == 1
+
+
+def test_the_loss_of_a2c_by_hand() -> None:
+    """Two actions of probability 0.5 each, a value of 0 and a return of 0.5, an advantage of 2."""
+    ones = torch.ones(1, 1)
+    part = Rollout((ones,), ones, ones, torch.zeros(1, 1, dtype=torch.long), ones, ones * 0, ones * 0.5, ones * 2)
+    settings = rollout.Settings(steps=1, gamma=0.9, gae_lambda=1.0, entropy_weight=0.1, lr=1.0)
+    half = torch.tensor(0.5).log().item()
+    assert a2c.loss_of(Table(2), part, settings).item() == pytest.approx(0.5 * 0.25 - 2 * half + 0.1 * half)

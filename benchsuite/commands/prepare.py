@@ -32,6 +32,7 @@ _EVERY_S = 10.0
 @click.option("-d", "--data", metavar="DIR", help="Their folder.  [default: $BENCHSUITE_DATA, else data]")
 @click.option("--synthetic", is_flag=True, help="Generate data of the same formats; no network needed.")
 @click.option("--size", type=click.Choice(["small", "full"]), help="Of generated data.  [default: full]")
+@click.option("--from", "own", metavar="DIR", help="Your own files: DIR/train/CLASS/*.jpg, DIR/val/CLASS/*.jpg.")
 @click.option("--verify", is_flag=True, help="Check every byte of the data sets; prepare nothing.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: the usable CPUs]")
 def command(
@@ -40,6 +41,7 @@ def command(
     data: str | None,
     synthetic: bool,
     size: str | None,
+    own: str | None,
     verify: bool,
     workers: int | None,
 ) -> int:
@@ -48,6 +50,9 @@ def command(
     NAME is a shipped data set, or a descriptor file, such as a copy with a mirror of your own. Without a name all data
     sets are prepared. A data set that is ready stays as it is. Run the same command again to continue after an
     interruption. The exit status is 0 if all are ready, else 1.
+
+    Data sets that may not be downloaded are made of your own files, with --from. The files are linked, or copied from
+    another file system. For imagenet_tfrecord they are written to shards of TFRecord, unless DIR holds shards.
     """
     from benchsuite.data.bring import Request
     from benchsuite.data.descriptor import load
@@ -61,7 +66,10 @@ def command(
         chosen = [found for found in chosen if (root / found.name).exists()]
         if not chosen:
             raise UsageError(f"{root}: holds no data set to verify; name its folder with -d")
-    request = Request(synthetic, cast("Size", size or "full"), workers or usable_cpus())
+    if own is not None:
+        _check_own(own, chosen, alone=not (synthetic or size or verify))
+    folder = Path(own).absolute() if own else None
+    request = Request(synthetic, cast("Size", size or "full"), workers or usable_cpus(), folder)
     real = [found.name for found in chosen if request.real(found)]
     if size == "small" and real and not verify:
         raise UsageError(f"--size small: real data have one size ({', '.join(real)}); add --synthetic")
@@ -70,6 +78,15 @@ def command(
     if len(chosen) > 1:
         click.echo(f"{len(chosen) - bad} of {len(chosen)} data sets are ready below {root}", err=True)
     return 1 if bad else 0
+
+
+def _check_own(own: str, chosen: list[DataSet], *, alone: bool) -> None:
+    if not alone:
+        raise UsageError("--from takes real files: leave out --synthetic, --size and --verify")
+    if len(chosen) != 1 or not own:
+        raise UsageError("--from: give one data set and the folder of its files")
+    if not chosen[0].about.supplied:
+        raise UsageError(f"--from: {chosen[0].name} takes no files of your own; leave --from out")
 
 
 def _names(names: tuple[str, ...], profile: str | None) -> list[str]:
@@ -170,7 +187,7 @@ class _Shown:
         else:
             click.echo(text, err=True)
 
-    def stage(self, what: str, unit: Literal["bytes", "units", "pairs"]) -> Callable[[int, int | None], None]:
+    def stage(self, what: str, unit: Literal["bytes", "units", "pairs", "files"]) -> Callable[[int, int | None], None]:
         if self._bars:
             bars, task = self._bars, self._bars.add_task(f"{self._name}: {what}", total=None)
             return lambda done, total: bars.update(task, completed=done, total=total)

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from benchsuite.data import DataError, bpe, manifest, store, synthetic
+from benchsuite.data import DataError, bpe, manifest, store, supply, synthetic
 from benchsuite.data.descriptor import DataSet, Size
 from benchsuite.data.fetch import fetch
 from benchsuite.data.lock import locked
@@ -33,20 +33,21 @@ class Watcher(Protocol):
     def say(self, line: str) -> None:
         """Show one line."""
 
-    def stage(self, what: str, unit: Literal["bytes", "units", "pairs"]) -> Callable[[int, int | None], None]:
+    def stage(self, what: str, unit: Literal["bytes", "units", "pairs", "files"]) -> Callable[[int, int | None], None]:
         """Begin a new stage. The function returned is called with how much is done and, if known, of how much."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to prepare. Real data if the descriptor has sources, unless `synthetic`."""
+    """What to prepare. Real data if there are any, unless `synthetic`. `own`: a folder of the user's own files."""
 
     synthetic: bool
     size: Size
     processes: int
+    own: Path | None = None
 
     def real(self, data: DataSet) -> bool:
-        return bool(data.about.sources) and not self.synthetic
+        return data.has_real and not self.synthetic
 
 
 def bring(root: Path, data: DataSet, request: Request, watcher: Watcher) -> Prepared:
@@ -61,6 +62,11 @@ def bring(root: Path, data: DataSet, request: Request, watcher: Watcher) -> Prep
         return ready
     if request.real(data) and data.about.conversion:
         bpe.check()
+    if request.real(data) and not data.about.sources and data.about.supplied and not request.own:
+        where = data.about.supplied.where
+        raise DataError(
+            f"{data.name}: not for download; {where}, and give their folder with --from; or add --synthetic"
+        )
     work = store.work(root, data.name)
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -105,9 +111,12 @@ def _make(root: Path, data: DataSet, request: Request, watcher: Watcher) -> Prep
     site = Site(store.work(root, data.name))
     real = request.real(data)
     size = None if real else request.size
-    site.open_for(f"{data.name} {data.sha256} {size or 'real'}\n")
+    site.open_for(f"{data.name} {data.sha256} {size or request.own or 'real'}\n")
     fetched: tuple[Fetched, ...] = ()
-    if real:
+    if request.own and data.about.supplied:
+        report_own = watcher.stage(f"taking the files of {request.own}", "files")
+        entries = supply.supply(request.own, data.about.supplied, site, report_own)
+    elif real:
         entries, fetched = _download(data, site, watcher)
     else:
         _room(root, getattr(data.about.expected_bytes, request.size), site)

@@ -14,11 +14,25 @@ from msgspec import Meta
 from benchsuite import files
 from benchsuite.data import writers
 from benchsuite.data.bpe import Conversion
+from benchsuite.data.supply import Supplied
 from benchsuite.errors import ProfileError, nearest
 from benchsuite.schema import Record
 
 Size = Literal["small", "full"]
-Reader = Literal["idx", "image_folder", "bsds", "coco", "bpe_ids", "tokens", "ratings", "series", "speech"]
+Reader = Literal[
+    "idx",
+    "image_folder",
+    "tfrecord",
+    "cifar",
+    "bsds",
+    "coco",
+    "shapenet",
+    "bpe_ids",
+    "tokens",
+    "ratings",
+    "series",
+    "speech",
+]
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_+-]*$"
 _CHECKSUM = r"^(md5:[0-9a-f]{32}|sha256:[0-9a-f]{64})$"
 _Bytes = Annotated[int, Meta(gt=0)]
@@ -65,7 +79,10 @@ class Expected(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Descriptor(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One data set. Without sources it is always generated. `layout`: role -> path below the data set's folder."""
+    """One data set. `layout`: role -> path below the data set's folder.
+
+    Without `sources`, the real files are the user's own if it has `supplied`; else it is always generated.
+    """
 
     schema: Annotated[int, Meta(ge=1, le=1)]
     version: Annotated[str, Meta(pattern=_NAME)]
@@ -76,6 +93,7 @@ class Descriptor(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     expected_bytes: Expected
     sources: tuple[Source, ...] = ()
     conversion: Conversion | None = None
+    supplied: Supplied | None = None
     reader: Reader
     layout: Annotated[dict[str, str], Meta(min_length=1)]
     generator: Generator
@@ -88,6 +106,11 @@ class DataSet(Record, frozen=True, kw_only=True):
     path: str
     sha256: str
     about: Descriptor
+
+    @property
+    def has_real(self) -> bool:
+        """There are real files, to download or supplied by the user."""
+        return bool(self.about.sources or self.about.supplied)
 
     def settings(self, size: Size) -> writers.Settings:
         """The writer's settings for a size."""
@@ -147,6 +170,7 @@ def _converted(content: dict[str, Any], path: Path) -> Descriptor:
                 "generator": Generator,
                 "expected_bytes": Expected,
                 "conversion": Conversion,
+                "supplied": Supplied,
             }
             kind = kinds[place.partition("[")[0]]
             reason = f"unknown field '{field}'{nearest(field, kind.__struct_fields__)}"

@@ -60,6 +60,13 @@ def size(rng: np.random.Generator, sizes: Sequence[Sequence[int]]) -> tuple[int,
 
 def jpeg(rng: np.random.Generator, width: int, height: int, quality: int) -> bytes:
     """One picture, as JPEG."""
+    kept = io.BytesIO()
+    drawn(rng, width, height).save(kept, "JPEG", quality=quality)
+    return kept.getvalue()
+
+
+def drawn(rng: np.random.Generator, width: int, height: int) -> Image.Image:
+    """One picture in RGB."""
     from PIL import Image, ImageDraw
 
     x, y = int(rng.integers(0, SIDE - width + 1)), int(rng.integers(0, SIDE - height + 1))
@@ -78,6 +85,4 @@ def jpeg(rng: np.random.Generator, width: int, height: int, quality: int) -> byt
         colour = tuple(int(c) for c in rng.integers(0, 256, 3))
         shape = draw.ellipse if rng.integers(0, 2) else draw.rectangle
         shape(box, outline=colour, width=int(rng.integers(1, 4)))
-    kept = io.BytesIO()
-    picture.save(kept, "JPEG", quality=quality)
-    return kept.getvalue()
+    return picture

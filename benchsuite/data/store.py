@@ -116,7 +116,7 @@ def look(root: Path, data: DataSet, *, every_byte: Callable[[int], None] | None 
     try:
         marker = from_json((place / MARKER).read_bytes(), Marker)
         if not marker.real and marker.size:  # the replacement is of the same kind
-            command += f"{' --synthetic' if data.about.sources else ''} --size {marker.size}"
+            command += f"{' --synthetic' if data.has_real else ''} --size {marker.size}"
         if marker.name != data.name or marker.version != data.about.version:
             return standing("damaged", f"{marker.name} version {marker.version} is there, not {data.about.version}")
         damage = marker.damage or _damage(place, marker, every_byte)

@@ -28,6 +28,7 @@ _MODELS = Path(__file__).resolve().parents[1] / "models"
 _EXTRAS = {
     "PIL": "benchsuite",
     "ale_py": "benchsuite[rl]",
+    "google_crc32c": "benchsuite",
     "gymnasium": "benchsuite[rl]",
     "minigrid": "benchsuite[rl]",
     "numpy": "benchsuite",

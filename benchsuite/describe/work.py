@@ -17,6 +17,9 @@ FIELDS = ("model", "entry", "params", *Training.__struct_fields__, "data", "page
 ENTRY_FILE = "entry_sha256"
 # The port at which ranks meet does not affect what they train.
 _SAME_WORK = frozenset({"parallel.port"})
+# Parameters that a model gained after it was measured, with the value that leaves it as it was. A job with this value
+# is the same work as one of a summary without the parameter.
+_GAINED: Mapping[str, Mapping[str, Any]] = {"atari": {"algo": "ppo"}}
 # Fields of a job that a summary does not keep: they do not affect the measurement, or may hold secrets.
 _NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env", "gpu_memory_gib"})
 # Fields that were added without a new schema, with the values that every older file has. A summary leaves out such a
@@ -46,14 +49,26 @@ def work(fields: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         fields: the job's settings.
     """
-    trained = {name: fields[name] for name in (*FIELDS, ENTRY_FILE) if name in fields}
+    own = _without_gained(fields)
+    trained = {name: own[name] for name in (*FIELDS, ENTRY_FILE) if name in own}
     return {name: value for name, value in flat(trained).items() if name not in _SAME_WORK}
 
 
 def workload(fields: Mapping[str, Any]) -> str:
     """SHA-256 of a workload, from the canonical JSON of its fields."""
+    fields = _without_gained(fields)
     what = {name: fields.get(name) for name in FIELDS if name in fields or name not in _ADDED}
     what["parallel"] = {name: value for name, value in (what["parallel"] or {}).items() if name != "port"}
     if fields.get(ENTRY_FILE):
         what[ENTRY_FILE] = fields[ENTRY_FILE]
     return hashlib.sha256(json.dumps(what, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _without_gained(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields, the parameters without those of `_GAINED` that leave the model as it was."""
+    neutral = _GAINED.get(fields.get("model") or "", {})
+    if not neutral:
+        return dict(fields)
+    params = fields.get("params") or {}
+    kept = {name: value for name, value in params.items() if name not in neutral or neutral[name] != value}
+    return {**fields, "params": kept}

@@ -1,8 +1,10 @@
-"""Pong: proximal policy optimisation from the screen.
+"""Pong: proximal policy optimisation, or advantage actor-critic, from the screen.
 
 Application: reinforcement learning; a net of three convolutions, 16 games in threads of the host, 128 steps each a
-round, four passes over them. Paper: Schulman et al., "Proximal Policy Optimization Algorithms" (2017); the net is that
-of Mnih et al. (2015). Data set: none; the Arcade Learning Environment's Pong (extra `rl`), with what OpenAI's baselines
+round, four passes over them. With `algo: a2c` the net takes one step on all of a round's steps, of which 5 are usual.
+Paper: Schulman et al., "Proximal Policy Optimization Algorithms" (2017), or Mnih et al., "Asynchronous Methods for Deep
+Reinforcement Learning" (2016), whose A3C is here A2C: games step together and not one by one, and the net is that of
+Mnih et al. (2015). Data set: none; the Arcade Learning Environment's Pong (extra `rl`), with what OpenAI's baselines
 do to PongNoFrameskip-v4: no sticky actions, each action held for 4 frames, the last two merged, 84 x 84 grey, 4 in a
 row, up to 30 idle frames at the start. An item is one step of one game that was really made: 4 frames of the emulator.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Any, Literal
 
 import ale_py
 import gymnasium
@@ -19,8 +22,9 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor, nn
 
 from benchsuite.models import Positive, Workload, fusible
+from benchsuite.models.rl import ppo, rollout
+from benchsuite.models.rl.a2c import A2c
 from benchsuite.models.rl.cpus import usable_cpus
-from benchsuite.models.rl.ppo import Ppo, Settings
 
 PARALLEL = False
 SMALL: dict[str, object] = {"environments": 2, "steps": 8, "minibatches": 2, "epochs": 1, "workers": 1}
@@ -30,8 +34,12 @@ IN_A_ROW = 4
 
 @dataclass(frozen=True)
 class Params:
-    """`workers`: threads that run the games; 0 is one for each usable CPU."""
+    """`epochs`, `minibatches` and `clip` are of PPO alone. A2C's usual settings are 5 steps, lr 7e-4 and gae_lambda 1.
 
+    `workers`: threads that run the games; 0 is one for each usable CPU.
+    """
+
+    algo: Literal["ppo", "a2c"] = "ppo"
     environments: Positive = 16
     steps: Positive = 128
     epochs: Positive = 4
@@ -108,23 +116,24 @@ class Player(nn.Module):
 def build(params: Params) -> Workload:
     games = Games(params.environments, params.workers, params.seed)
     player = Player(games.actions)
-    settings = Settings(
-        steps=params.steps,
-        epochs=params.epochs,
-        minibatches=params.minibatches,
-        gamma=params.gamma,
-        gae_lambda=params.gae_lambda,
-        clip=params.clip,
-        entropy_weight=params.entropy_weight,
-        lr=params.lr,
-    )
-    ppo = Ppo(player, games, settings)
-
+    shared: dict[str, Any] = {
+        "steps": params.steps,
+        "gamma": params.gamma,
+        "gae_lambda": params.gae_lambda,
+        "entropy_weight": params.entropy_weight,
+        "lr": params.lr,
+    }
+    learning: A2c | ppo.Ppo
+    if params.algo == "a2c":
+        learning = A2c(player, games, rollout.Settings(**shared))
+    else:
+        of_ppo: dict[str, Any] = {"epochs": params.epochs, "minibatches": params.minibatches, "clip": params.clip}
+        learning = ppo.Ppo(player, games, ppo.Settings(**shared, **of_ppo))
     return Workload(
         unit="environment step",
         batches=lambda share: repeat(None),
         items=lambda batch: 0,
         modules={"player": player},
-        step=lambda batch: ppo.round(),
-        losses=ppo.losses,
+        step=lambda batch: learning.round(),
+        losses=learning.losses,
     )

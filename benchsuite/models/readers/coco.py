@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -49,6 +49,9 @@ class Annotations(msgspec.Struct, frozen=True):
     categories: list[Category]
 
 
+Known = TypeVar("Known", bound=Annotations)
+
+
 @dataclass(frozen=True)
 class Objects:
     """The objects of all images in one array each, which passes to workers quickly. `ends[n]` is the end of image n.
@@ -80,9 +83,15 @@ class Detection:
         )
 
     def __call__(self, image: PIL.Image.Image, objects: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        return self.seen(image, objects, mirrored=bool(torch.rand(()) < 0.5))
+
+    def seen(
+        self, image: PIL.Image.Image, objects: tuple[Tensor, Tensor], *, mirrored: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same, mirrored if asked for."""
         pixels: Tensor = self.pixels(image)
         boxes, labels = (known[: self.most] for known in objects)
-        if torch.rand(()) < 0.5:
+        if mirrored:
             pixels = v2.functional.horizontal_flip(pixels)
             boxes = torch.cat([1 - boxes[:, :1], boxes[:, 1:]], 1)
         missing = self.most - len(labels)
@@ -97,41 +106,54 @@ def detections(
     Raises:
         ModelError: the data set cannot be read, or has more than `classes` classes, background included.
     """
-    folder = images.split(share, "train")
-    assert share.data is not None
-    file = place(share.data, "train_annotations")
-    known = _annotations(file, share)
-    if len(known.categories) >= classes:
-        kinds = f"{len(known.categories)} categories, with the background {len(known.categories) + 1} classes"
-        raise ModelError(f"{file}: there are {kinds}: raise classes from {classes} to that")
-    names, objects = _indexed(known, file, share)
-    if not names:
-        raise ModelError(f"{file}: no image has an object; {images.remedy(share)}")
-    files = [f"{folder}/{name}" for name in names]  # paths would take long to hand to each worker
+    _, files, objects, _ = known_objects(share, classes, Annotations)
     found = images.Images(files, Detection(size, most), share, objects)
     return images.batches(found, batch_size, workers, share)
 
 
-def _annotations(file: Path, share: Share) -> Annotations:
+def known_objects(share: Share, classes: int, kind: type[Known]) -> tuple[Known, list[str], Objects, list[int]]:
+    """The annotations, the files of the training images that have objects, and the objects.
+
+    The last part is the place of each object in the annotations.
+
+    Raises:
+        ModelError: see `detections`.
+    """
+    folder = images.split(share, "train")
+    assert share.data is not None
+    file = place(share.data, "train_annotations")
+    known = _annotations(file, share, kind)
+    if len(known.categories) >= classes:
+        kinds = f"{len(known.categories)} categories, with the background {len(known.categories) + 1} classes"
+        raise ModelError(f"{file}: there are {kinds}: raise classes from {classes} to that")
+    names, objects, places = _indexed(known, file, share)
+    if not names:
+        raise ModelError(f"{file}: no image has an object; {images.remedy(share)}")
+    return known, [f"{folder}/{name}" for name in names], objects, places  # Path objects are slow to hand to workers
+
+
+def _annotations(file: Path, share: Share, kind: type[Known]) -> Known:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Annotations)
+        return msgspec.json.decode(file.read_bytes(), type=kind)
     except OSError as error:
         raise ModelError(f"{file}: {error.strerror}; {images.remedy(share)}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(one_line(f"{file}: not annotations of COCO: {error}; {images.remedy(share)}")) from None
 
 
-def _indexed(known: Annotations, file: Path, share: Share) -> tuple[list[str], Objects]:
-    """The file names of the images with objects, and the objects. Categories become 1, 2 ... in the order of their ids.
+def _indexed(known: Annotations, file: Path, share: Share) -> tuple[list[str], Objects, list[int]]:
+    """The file names of the images with objects, the objects, and their places in the annotations.
 
-    Boxes are cut at the edges of the image. Boxes without area are left out.
+    Categories become 1, 2 ... in the order of their ids. Boxes are cut at the edges of the image. Boxes without area
+    are left out.
 
     Raises:
         ModelError: an object is of an image or a category that is not listed.
     """
     labels = {id: label for label, id in enumerate(sorted({one.id for one in known.categories}), 1)}
     places = {one.id: at for at, one in enumerate(known.images)}
-    objects = [one for one in known.annotations if not one.iscrowd]
+    rows = [at for at, one in enumerate(known.annotations) if not one.iscrowd]
+    objects = [known.annotations[at] for at in rows]
     for one in objects:
         if one.image_id not in places or one.category_id not in labels:
             what = f"an object of category {one.category_id} on image {one.image_id}, which are not both listed"
@@ -146,4 +168,5 @@ def _indexed(known: Annotations, file: Path, share: Share) -> tuple[list[str], O
     kept = kept[owners[kept].argsort(kind="stable")]  # image by image, in the file's order
     found, counts = np.unique(owners[kept], return_counts=True)
     kinds = np.array([labels[one.category_id] for one in objects], np.int64)
-    return [known.images[at].file_name for at in found], Objects(boxes[kept], kinds[kept], counts.cumsum())
+    names = [known.images[at].file_name for at in found]
+    return names, Objects(boxes[kept], kinds[kept], counts.cumsum()), [rows[at] for at in kept]

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import PIL.Image
 import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 from torchvision.transforms import v2
 
 from benchsuite.errors import ModelError, one_line, reason
@@ -61,7 +61,7 @@ class Images(Dataset):
         file = self.files[index]
         known = () if self.targets is None else (self.targets[index],)
         try:
-            image = _decoded(file)
+            image = decoded(file)
         except ModelError as error:
             return Broken(one_line(f"{file}: {error}; {self.remedy}"))
         try:
@@ -71,7 +71,7 @@ class Images(Dataset):
             return Broken(one_line(f"{file}: {error}"))
 
 
-def _decoded(file: str | Path) -> PIL.Image.Image:
+def decoded(file: str | Path | IO[bytes]) -> PIL.Image.Image:
     """The image in RGB.
 
     Raises:
@@ -161,25 +161,32 @@ def load(items: Dataset, order: Iterable[Sequence[Any]], workers: int) -> Iterat
     Raises:
         ModelError: with a batch: one of its items is Broken.
     """
-    settings = {}
+    return _loaded(items, workers, batch_sampler=order, collate_fn=gathered)
+
+
+def stream(batches: IterableDataset, workers: int) -> Iterator[Batch]:
+    """As `load`, for items that make whole batches, see `gathered`. Workers take turns."""
+    return _loaded(batches, workers, batch_size=None)
+
+
+def _loaded(items: Dataset, workers: int, **how: Any) -> Iterator[Batch]:
     if workers:
         # Forking a process whose threads hold locks can hang. This server forks instead; it has all imports.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([type(items).__module__])
-        settings = {"multiprocessing_context": context}
+        how["multiprocessing_context"] = context
     loader = DataLoader(
         items,
-        batch_sampler=order,
         num_workers=workers,
-        collate_fn=_gathered,
         pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),  # otherwise a seed for workers, which use none, would be drawn from torch's own
-        **settings,
+        **how,
     )
     return _sound(iter(loader))
 
 
-def _gathered(items: list[Any]) -> Any:
+def gathered(items: list[Any]) -> Any:
+    """The items as one batch; if some are Broken, the first of these."""
     return next((item for item in items if isinstance(item, Broken)), None) or default_collate(items)
 
 
