@@ -149,7 +149,8 @@ class Head(nn.Module):
         shift, scale = self.modulation(conditions)[:, None].chunk(2, dim=2)
         pixels = self.output(modulated(x, shift, scale))
         side = round(pixels.shape[1] ** 0.5)
-        return F.pixel_shuffle(pixels.transpose(1, 2).unflatten(2, (side, side)), self.patch)
+        squares = pixels.unflatten(2, (CHANNELS, self.patch, self.patch)).unflatten(1, (side, side))
+        return squares.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
 
 
 class Dit(nn.Module):

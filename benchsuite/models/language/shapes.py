@@ -90,14 +90,14 @@ def shape_of(size: str, params: Any) -> Shape:
     names = {one.name for one in fields(Shape)}
     given = {one.name: getattr(params, one.name) for one in fields(params) if one.name in names}
     shape = replace(SIZES[size], **{name: value for name, value in given.items() if value is not None})
-    for wrong, remedy in _rules(shape):
-        if wrong:
-            raise ModelError(f"{remedy}")
+    for broken, message in _rules(shape):
+        if broken:
+            raise ModelError(message)
     return shape
 
 
 def _rules(shape: Shape) -> list[tuple[bool, str]]:
-    """Each rule as: is it broken, and the message."""
+    """For each rule: whether the shape breaks it, and the message that says so."""
     llama = shape.family == "llama"
     columns = (shape.width, shape.heads * shape.head_width, shape.kv_heads * shape.head_width, shape.hidden)
     extras = [name for name, on in (("fp8", shape.fp8), ("lora_rank", shape.lora_rank)) if on]
