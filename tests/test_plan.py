@@ -41,6 +41,14 @@ def plan_of(job: Job, gpus: list[Gpu], repeats: int = 1, **variables: str) -> li
 EACH = Job(name="vae", model="vae", placement=Placement(devices="each"))
 
 
+def test_a_job_is_skipped_where_fewer_gpus_are_visible_than_its_placement_asks_for() -> None:
+    job = Job(name="wide", model="vae", placement=Placement(devices="all", at_least=2))
+    (few,) = plan.places(job, FOUR[:1])
+    assert few.skip == "the job's placement asks for at least 2 GPUs, and 1 are visible"
+    (enough,) = plan.places(job, FOUR[:2])
+    assert (enough.skip, len(enough.gpus)) == (None, 2)
+
+
 def test_per_gpu_is_one_task_a_gpu_named_by_uuid() -> None:
     gpus, _ = visible(FOUR, {"CUDA_VISIBLE_DEVICES": "3,1"})
     assert plan_of(EACH, gpus, repeats=2) == [

@@ -162,6 +162,10 @@ def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
         yield _step(1, (), skip) if devices == "progression" else Place(skip=skip)
         return
     on_gpus = devices != "none" and bool(gpus)
+    if on_gpus and len(gpus) < job.placement.at_least:
+        skip = f"the job's placement asks for at least {job.placement.at_least} GPUs, and {len(gpus)} are visible"
+        yield _step(1, (), skip) if devices == "progression" else Place(skip=skip)
+        return
     if on_gpus and (least := max(asked or 1, multiple)) > len(gpus):
         what = f"parallel.dp {asked} is" if parallel.fsdp is None else f"parallel asks for {least} ranks,"
         raise UsageError(f"job '{job.name}': {what} over the {len(gpus)} visible GPUs; lower it")

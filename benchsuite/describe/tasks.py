@@ -55,6 +55,7 @@ class Placement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["each", "progression", "all", "none"],
         Meta(description="a task on each GPU, groups of 1 to N GPUs in turn, one group on all GPUs, or no GPU"),
     ] = "each"
+    at_least: Annotated[int, Meta(gt=0, description="with fewer visible GPUs the job is skipped")] = 1
     nodes: Annotated[int, Meta(description="machines that a task spans")] = 1
     copies: Annotated[int, Meta(description="tasks that share one GPU")] = 1
     share: Annotated[Literal["timeslice", "mps", "mig"], Meta(description="how copies share a GPU")] = "timeslice"
