@@ -28,7 +28,7 @@ _Positive = Annotated[float, Meta(gt=0)]
 
 
 class DenseTflops(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Peak TFLOP/s of matrix products without sparsity, by number format; null: not known, or the card has no such.
+    """Peak TFLOP/s of matrix products without sparsity, by number format; null: not known, or not there.
 
     A format of 8 or 16 bits accumulates in fp32.
     """

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from benchsuite.errors import one_line
+from benchsuite.errors import encodable, one_line
 from benchsuite.measurement import ModelFlops
 from benchsuite.models import Batch, Carry, Workload, on_tensors
 from benchsuite.worker.microbatches import Splitter
@@ -131,7 +131,7 @@ def attempted(call: Callable[[], T]) -> tuple[T | None, str | None]:
         return future.result(), None
     if isinstance(error, TooLong):
         return None, str(error)
-    return None, f"it cannot run on the meta device: {one_line(f'{type(error).__name__}: {error}')[:200]}"
+    return None, f"it cannot run on the meta device: {encodable(one_line(f'{type(error).__name__}: {error}'))[:200]}"
 
 
 def emptied(tensor: Tensor) -> Tensor:
