@@ -24,7 +24,9 @@ import torch
 from support import build, in_process, one_line_error
 
 from benchsuite.models import Share, convnet
-from benchsuite.models.readers.tfrecord import Shards
+from benchsuite.models.readers.image_folder import augmentation
+from benchsuite.models.readers.tfrecord import Shards, labelled
+from benchsuite.worker.ways import make_step
 
 pytestmark = pytest.mark.torch
 
@@ -113,9 +115,9 @@ def shards(folder: Path, counts: list[int]) -> DataFolder:
     return DataFolder(name="imagenet_tfrecord", path=str(folder), reader=about.reader, layout=about.layout)
 
 
-def batches(data: DataFolder, rank: int = 0, ranks: int = 1, **changed: Any) -> Iterator[Any]:
-    workload = build(convnet, **{"batch_size": 2, "workers": 0, "classes": 100, "image_size": 32, **changed})
-    return iter(workload.batches(Share(rank=rank, ranks=ranks, seed=3, data=data)))
+def batches(data: DataFolder, rank: int = 0, ranks: int = 1, seed: int = 3, **changed: Any) -> Iterator[Any]:
+    share = Share(rank=rank, ranks=ranks, seed=seed, data=data)
+    return labelled(share, augmentation(32), **{"batch_size": 2, "workers": 0, "classes": 100, **changed})
 
 
 def fails(make: Callable[[], Iterator[Any]], *parts: str) -> None:
@@ -160,8 +162,10 @@ def test_processes_of_a_rank_have_no_shard_in_common(tmp_path: Path, monkeypatch
 def test_batches_are_a_function_of_the_share(tmp_path: Path) -> None:
     data = shards(tmp_path, [4, 4])
     one, again = ([labels.tolist() for _, labels in islice(batches(data), 5)] for _ in range(2))
-    other = build(convnet, batch_size=2, workers=0, classes=100, image_size=32).batches(Share(seed=4, data=data))
-    assert one == again != [labels.tolist() for _, labels in islice(other, 5)]
+    assert one == again != [labels.tolist() for _, labels in islice(batches(data, seed=4), 5)]
+    workload = build(convnet, classes=100, image_size=32)
+    pixels, labels = next(workload.batches(Share(data=data)))
+    assert pixels.shape == (2, 3, 32, 32) and make_step(workload).run((pixels, labels)) == 2
 
 
 def change(file: Path, at: int, to: bytes) -> None:

@@ -1,4 +1,4 @@
-"""PointNet: the class of a cloud of points, or the part that each point belongs to.
+"""PointNet: the class of a cloud of points, or the part of each point.
 
 Application: classification (`task: cls`) and part segmentation (`task: seg`) of 3-D shapes; the same layers for each
 point, two small nets that turn points and features, and a maximum over all points. Paper: Qi et al., "PointNet: Deep

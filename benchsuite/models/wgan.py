@@ -1,4 +1,4 @@
-"""Generative adversarial network with the Wasserstein distance: WGAN draws images of 64x64.
+"""Wasserstein GAN: a generator and a critic with clipped weights, 64x64.
 
 Application: image generation; a critic that takes five steps for each one of the generator, its weights clipped after
 each. Paper: Arjovsky, Chintala and Bottou, "Wasserstein GAN" (2017), algorithm 1 with its settings; both nets are those
