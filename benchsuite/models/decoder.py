@@ -131,4 +131,5 @@ def build(params: Params) -> Workload:
         optimiser=Optimiser(optim.AdamW, settings, clip_norm=params.clip),
         units=None if shape.tied or shape.documents > 1 else net.units,
     )
-    return replace(workload, fill=filling(shape, params.seed), blocks=tuple(net.blocks))
+    fill = filling(shape, params.seed)
+    return replace(workload, fill=fill, blocks=tuple(net.blocks), products="fp8" if shape.fp8 else None)
