@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchsuite.errors import ModelError
+from benchsuite.models.language.mixed import autocast_dtype, computes
 from benchsuite.models.language.shapes import Shape
 
 
@@ -89,7 +90,7 @@ class Experts(nn.Module):
             ModelError: a GPU would compute in another dtype than bf16, for which it has no grouped kernel.
         """
         device = rows.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else rows.dtype
+        dtype = autocast_dtype(device) or (rows.dtype if computes(device) else torch.bfloat16)
         if device == "cuda" and dtype != torch.bfloat16:
             raise ModelError("experts: a GPU multiplies groups in bf16 only; give the job the precision bf16")
         gate_up, down = (weight.to(dtype).transpose(1, 2) for weight in (self.gate_up, self.down))

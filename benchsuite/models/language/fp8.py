@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchsuite.errors import ModelError
+from benchsuite.models.language.mixed import autocast_dtype
 
 LEAST = 1e-12  # a tensor of zeros has a scale as well
 
@@ -77,9 +78,7 @@ class Fp8Linear(nn.Linear):
     """A linear layer whose three matrix products, one forward and two backward, are in fp8."""
 
     def forward(self, x: Tensor) -> Tensor:
-        device = x.device.type
-        if torch.is_autocast_enabled(device):
-            x = x.to(torch.get_autocast_dtype(device))
+        x = x.to(autocast_dtype(x.device.type) or x.dtype)
         out: Tensor = _Fp8Product.apply(x.flatten(0, -2), self.weight)
         if self.bias is not None:
             out = out + self.bias.to(out.dtype)

@@ -13,6 +13,7 @@ from benchsuite.models import seeded_for
 from benchsuite.models.language.attention import Attention, Cache, HeadNorm, Packed, packed, rotary_table
 from benchsuite.models.language.experts import Experts
 from benchsuite.models.language.linears import freeze_base, is_adapter, linear
+from benchsuite.models.language.mixed import autocast_dtype, computes
 from benchsuite.models.language.shapes import Shape
 
 STD = 0.02  # of first weights, as in GPT-2
@@ -81,15 +82,15 @@ class Embed(nn.Module):
 
     def forward(self, words: Tensor, positions: Tensor | None = None) -> Tensor:
         device = words.device.type
-        mixed = torch.is_autocast_enabled(device)
-        if self.needs_mixed and not mixed:
+        dtype = autocast_dtype(device)
+        if self.needs_mixed and dtype is None and computes(device):
             raise ModelError(f"decoder: {self.needs_mixed} needs the precision bf16; give it to the job")
         x: Tensor = self.words(words)
         if self.places is not None:
             if positions is None:
                 positions = torch.arange(words.shape[1], device=words.device)
             x = x + self.places(positions)
-        return x.to(torch.get_autocast_dtype(device)) if mixed else x
+        return x if dtype is None else x.to(dtype)
 
 
 class Head(nn.Module):
