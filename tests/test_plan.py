@@ -18,6 +18,7 @@ from benchsuite.describe import entries, plan, profile
 from benchsuite.describe.command_line import command_line
 from benchsuite.describe.jobs import resolve
 from benchsuite.describe.overrides import Overrides
+from benchsuite.describe.packages import EXTRAS
 from benchsuite.describe.plan import make_plan
 from benchsuite.describe.tasks import Gpu, Job, Placement
 from benchsuite.describe.training import Parallel, Training
@@ -219,7 +220,7 @@ def test_every_import_of_a_model_is_in_the_extra_that_the_command_installs() -> 
     assert {"torch", "gymnasium"} <= foreign
     for module in foreign:
         package = {"PIL": "pillow"}.get(module, module.replace("_", "-"))
-        assert any(line.partition(">")[0] == package for line in brought[entries._EXTRAS[module]]), module
+        assert any(line.partition(">")[0] == package for line in brought[EXTRAS[module]]), module
 
 
 def test_waves_are_a_job_in_one_repeat() -> None:

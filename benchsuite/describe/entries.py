@@ -18,23 +18,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from benchsuite.describe.packages import EXTRAS
 from benchsuite.errors import ModelError, nearest
 from benchsuite.files import look, parse_yaml
 
 _MODELS = Path(__file__).resolve().parents[1] / "models"
-# Top-level module -> the argument of `pip install` that brings it. A job whose module is missing is skipped, and the
-# message names this argument. Modules that pyproject.toml does not bring are not here: a module's name is not the name
-# of its package.
-_EXTRAS = {
-    "PIL": "benchsuite",
-    "ale_py": "benchsuite[rl]",
-    "google_crc32c": "benchsuite",
-    "gymnasium": "benchsuite[rl]",
-    "minigrid": "benchsuite[rl]",
-    "numpy": "benchsuite",
-    "torch": "benchsuite",
-    "torchvision": "benchsuite",
-}
 # The value `auto` of this parameter stands for the largest batch that fits.
 BATCH_SIZE, AUTO = "batch_size", "auto"
 Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -110,7 +98,7 @@ class Declared:
 
     def missing(self) -> list[str]:
         """The arguments of `pip install` that bring the imported modules which are missing here."""
-        return sorted({_EXTRAS[m] for m in self.modules if m in _EXTRAS and not _found(m)})
+        return sorted({EXTRAS[m] for m in self.modules if m in EXTRAS and not _found(m)})
 
 
 def _found(module: str) -> bool:

@@ -24,6 +24,8 @@ _ABOUT = {
     "5gb": "the suite for GPUs of 5 GB",
     "health": "checks a node and compares its GPUs, in minutes; no data set needed",
     "lite": "the suite with smaller batches and short runs; a quick check that everything works",
+    "modern": "what people train today: language models, transformers of images, sampling; GPUs of 80 GB",
+    "papers": "the models of TBD, HFTA and PipeDream at their papers' sizes",
     "smoke": "toy jobs, with or without a GPU; a check that everything runs",
     "standard": "the suite; its numbers make the score of a machine",
 }

@@ -203,7 +203,7 @@ def _stream(task: Task, rank: int, origin_s: float, slices: tuple[Slice, ...]) -
         losses=tuple(round(7.0 / (1 + place), 6) for place in range(len(slices))),
         warm_up=WarmUp(steps=5, elapsed_s=3.25),
         stopped_by="max_count",
-        peak_memory=PeakMemory(device_allocated_bytes=GIB, device_reserved_bytes=2 * GIB, host_rss_bytes=3 * GIB),
+        peak_memory=PeakMemory(device_allocated_bytes=GIB, device_reserved_bytes=GIB, host_rss_bytes=3 * GIB),
         precision=PrecisionCheck(asked=precision, in_force=in_force, matmul_error=2.4e-07, conv_error=2.2e-07),
     )
 
