@@ -26,6 +26,7 @@ _ABOUT = {
     "lite": "the suite with smaller batches and short runs; a quick check that everything works",
     "smoke": "toy jobs, with or without a GPU; a check that everything runs",
     "standard": "the suite; its numbers make the score of a machine",
+    "tbd": "sweeps of TBD's models over the batch size; for 'plot --kind batch'",
 }
 
 

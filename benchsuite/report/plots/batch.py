@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -68,8 +68,9 @@ def draw(source: Source) -> Figure:
         raise ResultError(f"{summary.source}: no job with an axis batch_size has a number to plot")
     shown = found[:_MOST_SWEEPS]
     panels = [panel for panel in _panels(shown) if any(_line(sweep, panel) for sweep in shown)]
-    columns = min(2, len(panels))
-    lines = math.ceil(len(panels) / columns)
+    places = len(panels) + (len(shown) > 1)  # one for the legend
+    columns = min(2, places)
+    lines = math.ceil(places / columns)
     figure = Figure(figsize=(5.4 * columns, 1.3 + 2.8 * lines), layout="constrained")
     look = looks(sweep.job for sweep in shown)
     every = list(figure.subplots(lines, columns, squeeze=False, sharex=True).flat)
@@ -81,7 +82,7 @@ def draw(source: Source) -> Figure:
         axes.tick_params(labelbottom=True)
         axes.set_xlabel("batch size")
     if len(shown) > 1:
-        _legend(figure, every, len(panels))
+        _legend(every[len(panels)], every[0])
     caption(figure, plot_title("Batch sizes", summary), list(_notes(summary, found, shown)))
     return figure
 
@@ -99,14 +100,10 @@ def _line(sweep: Sweep, panel: _Panel) -> list[tuple[int, float]]:
     return [(point.batch, value) for point in sweep.points if (value := panel.of(point)) is not None]
 
 
-def _legend(figure: Figure, every: Sequence[Axes], panels: int) -> None:
-    """The names of the jobs, in the place of a panel if one is free, else below the panels."""
-    handles = every[0].get_legend_handles_labels()[0]
-    if panels < len(every):
-        legend = every[panels].legend(handles=handles, loc="upper left", fontsize="small", title="job")
-    else:
-        legend = figure.legend(handles=handles, loc="outside lower center", fontsize="small", ncols=3)
-    for text in legend.get_texts():
+def _legend(axes: Axes, lines: Axes) -> None:
+    """The names of the lines of a panel, in the place of another panel."""
+    handles = lines.get_legend_handles_labels()[0]
+    for text in axes.legend(handles=handles, loc="upper left", fontsize="small", title="job").get_texts():
         text.set_parse_math(False)
 
 
@@ -114,7 +111,12 @@ def _draw(axes: Axes, panel: _Panel, shown: Sequence[Sweep], look: dict[str, Loo
     without = [sweep.job for sweep in shown if any(point.oom for point in sweep.points)]
     for sweep in shown:
         of, line = look[sweep.job], _line(sweep, panel)
-        drawn = {"linestyle": of.dash, "linewidth": LINE, "color": of.colour, "label": one_line(sweep.job, 40)}
+        drawn: dict[str, Any] = {
+            "linestyle": of.dash,
+            "linewidth": LINE,
+            "color": of.colour,
+            "label": one_line(sweep.job, 40),
+        }
         axes.plot([at for at, _ in line], [value for _, value in line], marker="o", markersize=3.5, **drawn)
         for at, value in line:
             if at == sweep.knee:
