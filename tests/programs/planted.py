@@ -1,7 +1,8 @@
 """Models with a bottleneck that is known: what limits each of them on a GPU is planted.
 
-Application: none. `input` sleeps for each batch; `host` launches many tiny kernels; `compute` multiplies large matrices;
-`memory` streams a vector through the GPU's memory; `copies` copies large batches from host memory. An item is a row.
+Application: none. `input` sleeps for each batch; `host` launches many tiny kernels; `compute` multiplies large
+matrices; `memory` streams a vector through the GPU's memory; `copies` copies large batches from host memory. An item is
+a row.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def build(params: Params) -> Workload:
 
     def batches(share: Share) -> Iterator[Tensor]:
         for batch in forever(make, share, distinct=1, on_device=params.kind in ("compute", "memory", "host")):
-            time.sleep(params.sleep_s)
+            if params.sleep_s:
+                time.sleep(params.sleep_s)
             yield batch
 
     return supervised(

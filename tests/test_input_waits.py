@@ -1,0 +1,42 @@
+"""The time that a process waits for its batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from benchsuite.worker import input_waits
+from benchsuite.worker.input_waits import Waits
+
+
+def test_the_wait_for_batches_counts_and_the_work_between_them_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = 0
+    monkeypatch.setattr(input_waits.time, "perf_counter_ns", lambda: now_ns)
+
+    def slow() -> Iterator[int]:
+        nonlocal now_ns
+        for number in range(5):
+            now_ns += 2_000_000_000
+            yield number
+
+    waits, seen = Waits(), []
+    batches = waits.counted(slow())
+    for batch in itertools.islice(batches, 3):
+        seen.append(batch)
+        now_ns += 7_000_000_000
+    assert (seen, waits.taken_s(), waits.taken_s()) == ([0, 1, 2], 6.0, 0.0)
+    assert [*batches] == [3, 4]
+    assert waits.taken_s() == 4.0
+
+
+def test_an_error_of_the_model_passes_through() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise ValueError("no more")
+
+    batches = Waits().counted(broken())
+    assert next(batches) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(batches)
