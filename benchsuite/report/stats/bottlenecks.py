@@ -54,6 +54,7 @@ NEAR_PEAK = 0.6
 # The SM clock of a GPU that its power limit slows is below this share of its highest clock.
 SLOWED_CLOCK = 0.97
 # Copies from pinned memory to an H200 and back, measured: 55.2 GB/s over PCIe 5. Older GPUs do not count PCIe.
+# On the same GPU PCIe also carried 12,000 MiB/s in jobs of busy kernels that copy next to nothing.
 LINK_MIB_S = 52_600.0
 # From this share of the time on, the power limit or a wait for a CPU belongs to the evidence.
 _NOTABLE = 0.05
