@@ -117,6 +117,8 @@ def test_a_matrix_is_run_resumed_and_reported_a_row_a_cell(tmp_path: Path) -> No
     ]  # fmt: skip
     assert [r.task.row for r in kept if r.status != "ok"] == ["two[kind=oom]"]
     assert {r.status for r in kept} == {"ok", "oom"}
+    waits = [stream.input_s for r in kept if r.status == "ok" for stream in r.measurement.streams]
+    assert len(waits) == 3 and all(wait is not None and 0 <= wait < 0.5 for wait in waits)
     logs = {path.name.partition(".a1.")[0] for path in (tmp_path / "out" / "logs").iterdir()}
     assert len(logs) == 4, "the files of two cells must not collide"
     for file in (tmp_path / "out").glob("p.one*items=7*.json"):

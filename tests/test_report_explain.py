@@ -127,6 +127,13 @@ def test_one_machine_beside_another_of_the_same_gpus_differs_by_its_host(call: C
     assert "translator" not in found, "its ratio is within the margin"
 
 
+def test_a_baseline_without_counters_is_named_in_place_of_a_table(call: Call) -> None:
+    out = " ".join(call("report", BASELINES / "h200.json", "--compare", "v100", "--explain")[1].split())
+    assert "No ratio can be split: 16 jobs without the counters of both runs." in out
+    assert "The baseline did not record how long kernels run: reso, recom" in out
+    assert "not explained" not in out
+
+
 def test_explain_needs_a_baseline(tmp_path: Path) -> None:
     base = str(BASELINES / "h200.json")
     one_line_error(in_process("report", base, "--explain", cwd=tmp_path), "--explain: name a baseline with --compare")

@@ -41,11 +41,10 @@ JOB_COLUMNS = (
     "perf_unthrottled", "use.tasks", "use.gpu_percent", "use.sm_percent", "use.tensor_percent", "use.dram_percent",
     "use.fp64_percent", "use.fp32_percent", "use.fp16_percent", "use.sm_clock_mhz", "use.max_sm_clock_mhz",
     "use.memory_clock_mhz", "use.temperature_c", "use.pcie_tx_mib_s", "use.pcie_rx_mib_s", "use.nvlink_tx_mib_s",
-    "use.nvlink_rx_mib_s", "use.power_w", "use.power_limit_w", "use.items_per_joule",
-    "use.device_reserved_bytes", "use.host_rss_bytes", "use.watched_s", "use.input_waiting", "use.cpus_busy", "use.cpus",
-    "use.cpu_waiting", "use.cpu_throttled",
-    "use.cpu_stolen", "workload", "batch_size", "ranks", "batch_each", "backend", "peak_memory_bytes",
-    "unit_factor", "excluded", "ended",
+    "use.nvlink_rx_mib_s", "use.power_w", "use.power_limit_w", "use.items_per_joule", "use.device_reserved_bytes",
+    "use.host_rss_bytes", "use.watched_s", "use.input_waiting", "use.cpus_busy", "use.cpus", "use.cpu_waiting",
+    "use.cpu_throttled", "use.cpu_stolen", "workload", "batch_size", "ranks", "batch_each", "backend",
+    "peak_memory_bytes", "unit_factor", "excluded", "ended",
 )  # fmt: skip
 CLOCK_EVENTS = (CAPPED, *SLOWING)
 

@@ -31,7 +31,10 @@ def _parts(summary: Summary, comparison: Comparison) -> Iterator[Part]:
     if not found:
         yield sentence(f"No job with a ratio differs by more than {percent(comparison.margin, 0)}.")
         return
-    yield table(_columns(found), found, _LEGEND)
+    if any(one.error is not None for one in found):
+        yield table(_columns(found), found, _LEGEND)
+    else:
+        yield sentence(f"No ratio can be split: {count(len(found), 'job')} without the counters of both runs.", "warn")
     others = [one for one in comparison.differences.found if one.what in _FACTS and not one.jobs]
     differs = [f"{one.what} {one_line(one.base, 60)} -> {one_line(one.here, 60)}" for one in others]
     if differs:
