@@ -104,6 +104,9 @@ class SliceClosed(Record, frozen=True, kw_only=True, tag="slice", tag_field="eve
     origin_s: Annotated[float, Meta(description="the instant that slices count from")]
     slice: Slice
     loss: Annotated[float | None, Meta(description="loss of the slice's last step; null: the model has no loss")] = None
+    input_s: Annotated[
+        float | None, Meta(description="seconds in which the host waited for a batch; null: not recorded")
+    ] = None
     last: Annotated[bool, Meta(description="this slice meets the stop rule: the measurement is over")] = False
 
 

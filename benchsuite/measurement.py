@@ -193,6 +193,10 @@ class Stream(Record, frozen=True, kw_only=True):
     losses: Annotated[
         tuple[float | None, ...], Meta(description="last step's loss at the end of each measured slice; null: no loss")
     ] = ()
+    input_s: Annotated[
+        float | None,
+        Meta(description="seconds of the measured slices in which the host waited for a batch; null: not recorded"),
+    ] = None
     warm_up: WarmUp | None = None
     stopped_by: Annotated[str | None, Meta(description="stop rule that ended the measurement")] = None
     peak_memory: PeakMemory | None = None

@@ -106,15 +106,21 @@ def test_a_bad_matrix_is_refused_before_anything_starts(matrix: Any, words: str,
 
 
 def test_a_matrix_is_run_resumed_and_reported_a_row_a_cell(tmp_path: Path) -> None:
-    write_profile(tmp_path / "p.json", one={"matrix": {"items": [3, 7]}}, two={})
+    """A cell that does not fit is marked, the run goes on, and a resume runs neither it nor a finished cell again."""
+    fits = {"matrix": {"kind": ["oom", "ok"]}, "params": {"after_s": 0.0}}
+    write_profile(tmp_path / "p.json", two=fits, one={"matrix": {"items": [3, 7]}})
     done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     kept = [result for _, result in results(tmp_path / "out") if isinstance(result, Result)]
     assert sorted((r.identity.cell, r.identity.axes.get("items"), r.task.job.params["items"]) for r in kept) == [
-        ("one[items=3]", 3, 3), ("one[items=7]", 7, 7), ("two", None, 1)
+        ("one[items=3]", 3, 3), ("one[items=7]", 7, 7), ("two[kind=ok]", None, 1), ("two[kind=oom]", None, 1)
     ]  # fmt: skip
+    assert [r.task.row for r in kept if r.status != "ok"] == ["two[kind=oom]"]
+    assert {r.status for r in kept} == {"ok", "oom"}
+    waits = [stream.input_s for r in kept if r.status == "ok" for stream in r.measurement.streams]
+    assert len(waits) == 3 and all(wait is not None and 0 <= wait < 0.5 for wait in waits)
     logs = {path.name.partition(".a1.")[0] for path in (tmp_path / "out" / "logs").iterdir()}
-    assert len(logs) == 3, "the files of two cells must not collide"
+    assert len(logs) == 4, "the files of two cells must not collide"
     for file in (tmp_path / "out").glob("p.one*items=7*.json"):
         file.unlink()
     attempts = tmp_path / "out" / "attempts.jsonl"
@@ -122,20 +128,25 @@ def test_a_matrix_is_run_resumed_and_reported_a_row_a_cell(tmp_path: Path) -> No
     for log in (tmp_path / "out" / "logs").glob("one_items=7*"):
         log.unlink()
     done = benchsuite("jobs", "p.json", "-o", "out", "--resume", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert "3 of them in earlier invocations" in done.stderr
+    again = [result.task.row for _, result in results(tmp_path / "out") if isinstance(result, Result)]
+    assert sorted(again) == ["one[items=3]", "one[items=7]", "two[kind=ok]", "two[kind=oom]"]
     summary = summarise(load(tmp_path / "out"))
     assert [(job.name, job.job, job.axes, job.n, job.not_run) for job in summary.jobs] == [
+        ("two[kind=oom]", "two", {"kind": "oom"}, 1, 0),
+        ("two[kind=ok]", "two", {"kind": "ok"}, 1, 0),
         ("one[items=3]", "one", {"items": 3}, 1, 0),
         ("one[items=7]", "one", {"items": 7}, 1, 0),
-        ("two", "two", {}, 1, 0),
     ]
     slices = {
-        r.task.row: r.measurement.streams[0].slices[0] for _, r in results(tmp_path / "out") if isinstance(r, Result)
+        r.task.row: r.measurement.streams[0].slices[0]
+        for _, r in results(tmp_path / "out")
+        if isinstance(r, Result) and r.status == "ok"
     }
     assert {row: one.items / one.steps for row, one in slices.items()} == {
         "one[items=3]": 3,
         "one[items=7]": 7,
-        "two": 1,
+        "two[kind=ok]": 1,
     }
 
 

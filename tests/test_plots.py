@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from conftest import keep_run, make_gpu, make_result, make_task
+from made_sweeps import keep_sweep
 from outputs import call, sample
 from scipy import stats
 from support import in_process, one_line_error
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 JOB = Job(name="s", model="vae", placement=Placement(devices="progression"))
-KINDS = ("compare", "scaling", "telemetry", "throughput")
+KINDS = ("batch", "compare", "scaling", "telemetry", "throughput")
 
 
 def keep_progression(folder: Path, rates: dict[int, list[float]]) -> Path:
@@ -79,8 +80,11 @@ def test_the_kinds_are_those_that_are_tested() -> None:
 def test_a_kind_is_drawn_to_a_new_file(
     kind: str, ending: str, magic: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    run = keep_progression(tmp_path / "run", {1: [100.0] * 3, 2: [180.0, 170.0, 190.0]})
-    sample(run)
+    if kind == "batch":
+        run = keep_sweep(tmp_path / "run", {"a": {8: 100.0, 16: 190.0, 32: 195.0, 64: None}})
+    else:
+        run = keep_progression(tmp_path / "run", {1: [100.0] * 3, 2: [180.0, 170.0, 190.0]})
+        sample(run)
     file = tmp_path / f"p{ending}"
     asked = ("plot", run, "--kind", kind, "-o", file, *(("--base", run) if kind == "compare" else ()))
     assert call(capsys, *asked)[0] == 0

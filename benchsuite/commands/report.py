@@ -55,6 +55,7 @@ def _conditions(_context: click.Context, _option: click.Parameter, value: str | 
     help="Compare with a baseline; can be repeated.",
 )
 @click.option("--compare-unlike", is_flag=True, help="Also compare jobs whose settings differ.")
+@click.option("--explain", is_flag=True, help="With --compare: split each ratio into what the counters explain.")
 @click.option("--compare-gpus", is_flag=True, help="Compare the GPUs and name any outlier.")
 @click.option("--systems", is_flag=True, help="Compare machines: each OUT is one.")
 @click.option("--fail-on", metavar="CONDITIONS", callback=_conditions, help=f"Exit with 3 on: {', '.join(CONDITIONS)}.")
@@ -89,6 +90,7 @@ def command(
     outs: tuple[Path, ...],
     compare: tuple[str, ...],
     compare_unlike: bool,
+    explain: bool,
     compare_gpus: bool,
     systems: bool,
     fail_on: tuple[str, ...],
@@ -117,14 +119,18 @@ def command(
         raise UsageError("--penalize-variance: does not go with --no-penalize-variance")
     if "slower" in fail_on and not compare and not systems:
         raise UsageError("--fail-on slower: name a baseline with --compare")
+    if explain and not compare and not systems:
+        raise UsageError("--explain: name a baseline with --compare")
     if len(prices) > 1 and not systems:
         raise UsageError("--price: given several times; name one price, or compare machines with --systems")
     targets = output.targets(files)
     price = prices[0] if prices else None
-    asked = Asked(weights, margin / 100, not no_penalize_variance, partial, compare_unlike, compare_gpus, power, price)
+    asked = Asked(
+        weights, margin / 100, not no_penalize_variance, partial, compare_unlike, compare_gpus, power, price, explain
+    )
     if systems:
         beside = {"compare": compare, "compare-unlike": compare_unlike, "compare-gpus": compare_gpus}
-        beside |= {"power": power}
+        beside |= {"power": power, "explain": explain}
         return _systems(outs, prices, [name for name, given in beside.items() if given], asked, targets, fail_on)
     return _report(outs, compare, asked, targets, full, fail_on)
 

@@ -28,6 +28,7 @@ _ABOUT = {
     "papers": "the models of TBD, HFTA and PipeDream at their papers' sizes",
     "smoke": "toy jobs, with or without a GPU; a check that everything runs",
     "standard": "the suite; its numbers make the score of a machine",
+    "tbd": "sweeps of TBD's models over the batch size; for 'plot --kind batch'",
 }
 
 

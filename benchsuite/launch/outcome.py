@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import msgspec
 
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import one_line
-from benchsuite.events import Raised, Ready
+from benchsuite.events import Raised, Ready, SliceClosed
 from benchsuite.isolation import enter
 from benchsuite.launch import process
 from benchsuite.launch.child import Child
@@ -251,6 +252,7 @@ def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Str
         origin_s=events.slices[0].origin_s if events.slices else ready.at_s,
         slices=(*(s.slice for s in measured), *_joined(held)),
         losses=tuple(s.loss for s in measured),
+        input_s=_input_s(measured),
         warm_up=ready.warm_up,
         stopped_by=events.end.stopped_by if events.end else None,
         peak_memory=events.end.peak_memory if events.end else None,
@@ -261,6 +263,12 @@ def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Str
         intra_op_threads=ready.intra_op_threads,
         notes=notes,
     )
+
+
+def _input_s(measured: Sequence[SliceClosed]) -> float | None:
+    """The waits of all measured slices together; None unless each records its own."""
+    waits = [one.input_s for one in measured if one.input_s is not None]
+    return round(math.fsum(waits), 6) if waits and len(waits) == len(measured) else None
 
 
 def _joined(held: Sequence[Slice]) -> tuple[Slice, ...]:

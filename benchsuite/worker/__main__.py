@@ -26,6 +26,7 @@ from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.exits import announce
 from benchsuite.worker.flops import FlopCount
+from benchsuite.worker.input_waits import Waits
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.parent_death import die_with_parent
@@ -115,7 +116,8 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     if workload.modules:
         precision = check_precision(training.precision, device.name, steps_itself=workload.step is not None)
     share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
-    source = iter(workload.batches(share))
+    waits = Waits()
+    source = waits.counted(workload.batches(share))
     batches = step.feed(flops.seen(source) if flops else source)
     warm_up_s = 0.0 if assignment.probe else task.job.warm_up_s
     watch = None
@@ -149,7 +151,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     control.wait_for_go()
     if ranks:
         ranks.barrier()  # only rank 0 reads "go"; the others wait for it here
-    measuring = Measuring(task, device, step, events, control, ranks)
+    measuring = Measuring(task, device, step, events, control, waits, ranks)
     stopped_by = measuring.run(batches, assignment.hold_limit_s)
     peak_memory = device.peak_memory()  # before the checks, which use memory of their own
     recorded = None
@@ -196,6 +198,7 @@ class Measuring:
         step: Step,
         events: EventWriter,
         control: Control,
+        waits: Waits,
         ranks: Ranks | None = None,
     ) -> None:
         self.job = task.job
@@ -203,6 +206,7 @@ class Measuring:
         self.step = step
         self.events = events
         self.control = control
+        self.waits = waits
         self.ranks = ranks
         self.origin_ns = 0
         self.phase: Phase = "measure"
@@ -222,6 +226,7 @@ class Measuring:
         """
         job = self.job
         self.device.reset_peaks()
+        self.waits.taken_s()  # those of the warm-up
         self.origin_ns = time.monotonic_ns()
         stopped_by = self._loop(batches, job.max_count, job.max_steps, job.min_time_s, job.max_time_s)
         if self.ranks and stopped_by == "data":
@@ -257,6 +262,7 @@ class Measuring:
                 origin_s=self.origin_ns / 1e9,
                 slice=one,
                 loss=loss,
+                input_s=self.waits.taken_s(),
                 last=timed.last and self.phase == "measure",
             )
         )

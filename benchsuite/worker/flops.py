@@ -137,8 +137,8 @@ def attempted(call: Callable[[], T]) -> tuple[T | None, str | None]:
 def emptied(tensor: Tensor) -> Tensor:
     """The tensor on the meta device, with its shape and strides.
 
-    Formats shorter than fp32 become fp32: the meta device has no autocast, which would bring both factors of a product to
-    one format.
+    Formats shorter than fp32 become fp32: the meta device has no autocast, which would bring both factors of a product
+    to one format.
     """
     import torch
 

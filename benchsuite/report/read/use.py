@@ -19,10 +19,18 @@ class Use(Record, frozen=True, kw_only=True):
     gpu_percent: Annotated[float | None, Meta(description="time in which any kernel ran (NVML)")] = None
     sm_percent: Annotated[float | None, Meta(description="mean share of SMs that were busy (GPM)")] = None
     tensor_percent: Annotated[float | None, Meta(description="use of all tensor pipes (GPM)")] = None
+    dram_percent: Annotated[float | None, Meta(description="device memory bandwidth, of its peak (GPM)")] = None
+    fp64_percent: Annotated[float | None, Meta(description="use of the FP64 pipe (GPM)")] = None
+    fp32_percent: Annotated[float | None, Meta(description="use of the FP32 pipe (GPM)")] = None
+    fp16_percent: Annotated[float | None, Meta(description="use of the FP16 pipe (GPM)")] = None
     sm_clock_mhz: float | None = None
+    max_sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
     temperature_c: float | None = None
     pcie_tx_mib_s: float | None = None
     pcie_rx_mib_s: float | None = None
+    nvlink_tx_mib_s: float | None = None
+    nvlink_rx_mib_s: float | None = None
     power_w: Annotated[float | None, Meta(description="of one GPU, by its energy counter where it has one")] = None
     power_limit_w: float | None = None
     items_per_joule: Annotated[
@@ -35,6 +43,11 @@ class Use(Record, frozen=True, kw_only=True):
         Meta(description="share of `watched_s` under each reason why clocks were not at their highest"),
     ] = None
     watched_s: Annotated[float | None, Meta(description="seconds that were sampled, added up over GPUs")] = None
+    input_waiting: Annotated[
+        float | None, Meta(description="share of the measured time in which the host waited for the next batch")
+    ] = None
+    cpus_busy: Annotated[float | None, Meta(description="mean number of CPUs that a task kept busy")] = None
+    cpus: Annotated[float | None, Meta(description="logical processors of a task")] = None
     cpu_waiting: Annotated[
         float | None, Meta(description="share of the time in which a process of the task waited for a CPU (PSI)")
     ] = None

@@ -30,6 +30,7 @@ class Asked:
         gpus: compare the GPUs of the run.
         power: relate the machine score to the power of its GPUs.
         price: of the machine, in any currency.
+        explain: split the ratios to the baselines.
     """
 
     weights: str | None
@@ -40,6 +41,7 @@ class Asked:
     gpus: bool
     power: bool
     price: float | None
+    explain: bool = False
 
     @property
     def adjusted(self) -> Callable[[Summary], Summary]:
@@ -72,6 +74,7 @@ def report_on(outs: Sequence[Path], bases: Sequence[str], asked: Asked) -> Repor
         comparisons=comparisons,
         logs=", ".join(str(out / "logs") for out in outs if (out / "logs").is_dir()) or None,
         price=asked.price,
+        explain=asked.explain,
         gpus=compare_gpus(summary) if asked.gpus else None,
         power=score_per_watt(jobs, weights, penalized=asked.penalized) if asked.power else None,
         resume=_resume(outs) if scored.unfinished and not scored.in_progress else None,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from benchsuite.report.show.document import Document, Fact, Part, ScoreBlock, Section, Sentence, sentence
 from benchsuite.report.show.format import few
 from benchsuite.report.show.report import Report, document
+from benchsuite.report.show.sections.explained import explained_section
 from benchsuite.report.show.sections.flops import mfu_legend
 from benchsuite.report.show.sections.gpus import gpus_section
 from benchsuite.report.show.sections.headline import short_names
@@ -29,7 +30,7 @@ _LEFT_OUT = frozenset({"Penalty"})
 def brief(report: Report, rows: int) -> Document:
     """The report with at most `rows` jobs, the worst first, and a last line that says what `--full` adds.
 
-    A comparison of GPUs, which the user asks for, is the only section.
+    The only sections are those that the user asks for: a comparison of GPUs, and the causes of ratios.
     """
     full = document(report)
     if not report.summary.jobs:
@@ -45,9 +46,16 @@ def brief(report: Report, rows: int) -> Document:
         intro=(*full.intro, *([sentence(f"No score: {NO_SCORE}.", "quiet")] if smoke_check(report.summary) else [])),
         jobs=Section("Jobs", tuple(parts)),
         score=_block(report),
-        sections=tuple(section for section in (gpus_section(report.gpus, brief=True),) if section),
+        sections=tuple(
+            section for section in (*_explained_sections(report), gpus_section(report.gpus, True)) if section
+        ),
         outro=(_not_shown(report, full, rows),),
     )
+
+
+def _explained_sections(report: Report) -> list[Section]:
+    comparisons = report.comparisons if report.explain else ()
+    return [explained_section(report.summary, comparison) for comparison in comparisons]
 
 
 def _first(bad: Section) -> Iterator[Part]:
@@ -96,5 +104,5 @@ def _not_shown(report: Report, full: Document, rows: int) -> Sentence:
 
 def _shown(report: Report) -> set[str]:
     """The titles of the sections that the short form shows, too."""
-    sections = (gpus_section(report.gpus), bad_files_section(report.summary))
+    sections = (*_explained_sections(report), gpus_section(report.gpus), bad_files_section(report.summary))
     return {section.title for section in sections if section}

@@ -10,15 +10,19 @@ import msgspec
 from pandas import DataFrame, Series, concat
 
 from benchsuite.errors import encodable
+from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.escaped import csv_cell, json_text
 from benchsuite.report.show.report import Report, headline_text
+from benchsuite.report.stats.bottlenecks import bottlenecks
 from benchsuite.report.stats.compare import Comparison
+from benchsuite.report.stats.explain import explain
 from benchsuite.report.stats.frame import JOB_COLUMNS, flat, job_frame
 from benchsuite.report.stats.gpus import GpuComparison
 from benchsuite.report.stats.influence import influences
 from benchsuite.report.stats.mfu import mfu
 from benchsuite.report.stats.scaling import curves
 from benchsuite.report.stats.subscores import sub_scores
+from benchsuite.report.stats.sweeps import sweeps
 from benchsuite.schema import SCHEMA
 
 # The columns of a job beside a base.
@@ -51,8 +55,13 @@ def job_rows(report: Report) -> DataFrame:
         jobs.insert(len(JOB_COLUMNS), name, Series([getattr(one, field) for one in found], dtype=object))
     weights = [report.score.weighing.jobs.get(job.name) for job in report.summary.jobs]
     jobs.insert(len(JOB_COLUMNS), "weight", Series(weights, dtype=object))
+    limits = {one.job: one for one in bottlenecks(report.summary)}
     for place, (name, value) in enumerate(_run_columns(report), start=len(JOB_COLUMNS) + 1):
         jobs.insert(place, name, Series([value] * len(jobs), dtype=object))
+    limited = [limits.get(job.name) for job in report.summary.jobs]
+    evidence = ["; ".join(one.evidence) or None if one else None for one in limited]
+    jobs["limited_by"] = Series([one.by if one else None for one in limited], dtype=object)
+    jobs["limited_by_evidence"] = Series(evidence, dtype=object)
     return concat([jobs, *_compared(report)], axis="columns")
 
 
@@ -94,10 +103,12 @@ def to_json(report: Report) -> str:
         "price": _price(report),
         "power": _with(report.power) if report.power else None,
         "sub_scores": [_with(one) for one in sub_scores(jobs, report.weights)],
+        "bottlenecks": [_with(one) for one in bottlenecks(report.summary)],
         "influence": [_with(one) for one in influences(jobs, report.weights)],
         "scaling": [_with(curve) for curve in curves(report.summary)],
+        "sweeps": [_with(sweep) for sweep in sweeps(report.summary)],
         "gpus": _gpus(report.gpus) if report.gpus else None,
-        "comparisons": [_comparison(comparison) for comparison in report.comparisons],
+        "comparisons": [_comparison(report.summary, comparison) for comparison in report.comparisons],
         "jobs": job_rows(report).to_dict("records"),
         "summary": msgspec.structs.replace(report.summary, source=encodable(report.summary.source)),
     }
@@ -132,12 +143,13 @@ def _gpus(found: GpuComparison) -> dict[str, Any]:
     }
 
 
-def _comparison(comparison: Comparison) -> dict[str, Any]:
-    """The comparison with the source of the base in place of its summary."""
+def _comparison(summary: Summary, comparison: Comparison) -> dict[str, Any]:
+    """The comparison with the source of the base in place of its summary, and the causes of its ratios."""
     own = _with(comparison, "tested", without="base")
     own["base_score"] = _with(comparison.base_score, "failure_rate", "verdict", "provisional", without="weighing")
     jobs = [_with(job, "refused", "ratio", "ratio_adj") for job in comparison.jobs]
-    return {**own, "base": encodable(comparison.base.source), "jobs": jobs}
+    causes = [_with(one, "rest_share") for one in explain(summary, comparison)]
+    return {**own, "base": encodable(comparison.base.source), "jobs": jobs, "explained": causes}
 
 
 def _with(record: Any, *properties: str, without: str = "") -> dict[str, Any]:

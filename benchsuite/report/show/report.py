@@ -9,15 +9,18 @@ from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Document, ScoreBlock, Section, Sentence, sentence
 from benchsuite.report.show.format import one_line
 from benchsuite.report.show.sections.comparison import comparison_section
+from benchsuite.report.show.sections.explained import explained_section
 from benchsuite.report.show.sections.flops import mfu_section
 from benchsuite.report.show.sections.gpus import gpus_section, scaling_section
 from benchsuite.report.show.sections.headline import headline
 from benchsuite.report.show.sections.jobs import jobs_section
 from benchsuite.report.show.sections.lead import lead
+from benchsuite.report.show.sections.limited import limited_section
 from benchsuite.report.show.sections.origin import MIDDLE_DOT, about, progress, title
 from benchsuite.report.show.sections.score import score_block
 from benchsuite.report.show.sections.smoke import smoke_block
 from benchsuite.report.show.sections.subscores import subscores_section
+from benchsuite.report.show.sections.sweeps import sweeps_section
 from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
 from benchsuite.report.show.sections.use import slowed_section, use_section
 from benchsuite.report.stats.compare import Comparison
@@ -34,7 +37,7 @@ class Report:
 
     `title` names the folder or file. `logs` is the folder of the tasks' output, if it still exists. `price` is the
     machine's price in any currency. `gpus` and `power` are None unless the user asks for them. `resume` is the command
-    that continues an unfinished run.
+    that continues an unfinished run. `explain` adds the causes of the ratios.
     """
 
     title: str
@@ -43,6 +46,7 @@ class Report:
     comparisons: tuple[Comparison, ...] = ()
     logs: str | None = None
     price: float | None = None
+    explain: bool = False
     gpus: GpuComparison | None = None
     power: ScorePerWatt | None = None
     resume: str | None = None
@@ -96,12 +100,16 @@ def _sections(report: Report) -> Iterator[Section | None]:
     summary = report.summary
     yield _sub_scores(report)
     yield mfu_section(summary)
+    yield limited_section(summary)
     yield use_section(summary)
     yield slowed_section(summary)
     yield gpus_section(report.gpus)
     yield scaling_section(summary)
+    yield sweeps_section(summary)
     for comparison in report.comparisons:
         yield comparison_section(comparison, len(summary.jobs))
+        if report.explain:
+            yield explained_section(summary, comparison)
     yield reruns_section(summary)
     yield failures_section(summary, report.logs)
     yield unsteady_section(summary)

@@ -21,6 +21,7 @@ _BESIDE = {
     "compare-unlike": "a system with other workloads gets a table of its own",
     "compare-gpus": "it compares machines; report one machine with --compare-gpus",
     "power": "its table has no power; report one machine with --power",
+    "explain": "it explains the ratios of one machine; report it with --compare BASELINE --explain",
 }
 
 

@@ -19,12 +19,22 @@ _GAUGES = (
     "gpu_percent",
     "sm_percent",
     "tensor_percent",
+    "dram_percent",
+    "fp64_percent",
+    "fp32_percent",
+    "fp16_percent",
     "sm_clock_mhz",
+    "memory_clock_mhz",
     "temperature_c",
     "pcie_tx_mib_s",
     "pcie_rx_mib_s",
+    "nvlink_tx_mib_s",
+    "nvlink_rx_mib_s",
 )
-_MEANS = (*_GAUGES, "power_w", "power_limit_w", "cpu_waiting", "cpu_throttled", "cpu_stolen")
+# Facts of the GPUs, which say nothing on their use.
+_FACTS = ("power_limit_w", "max_sm_clock_mhz")
+_CPU = ("input_waiting", "cpus_busy", "cpus", "cpu_waiting", "cpu_throttled", "cpu_stolen")
+_MEANS = (*_GAUGES, "power_w", *_FACTS, *_CPU)
 # A GPU's telemetry counts if its samples cover at least this share of the window.
 MIN_SAMPLED_SHARE = 0.5
 _PEAKS = ("device_reserved_bytes", "host_rss_bytes")
@@ -42,17 +52,19 @@ def task_use(row: Row) -> Use | None:
     rate = row.window.perf if row.status == "ok" and row.window else None
     watts = _total_w(row) if row.task.job.placement.copies == 1 else None
     gauges: dict[str, Any] = {name: mean(_gauge(device, name) for device in devices) for name in _GAUGES}
+    facts: dict[str, Any] = {name: mean(getattr(gpu, name) for gpu in row.task.gpus) for name in _FACTS}
     use = Use(
         **gauges,
+        **facts,
         power_w=mean(_power_w(device) for device in devices),
-        power_limit_w=mean(gpu.power_limit_w for gpu in row.task.gpus),
         items_per_joule=None if rate is None or watts is None else rate / watts,
         **_peaks(result),
         **_clock_events(devices),
+        input_waiting=_input_waiting(result),
         **_cpu(result),
         cpu_stolen=cpu_stolen(result),
     )
-    return None if use == Use(power_limit_w=use.power_limit_w) else use
+    return None if use == Use(**facts) else use
 
 
 def job_use(tasks: Sequence[TaskSummary], items_per_joule: float | None) -> Use | None:
@@ -191,6 +203,16 @@ def _clock_events(devices: Iterable[DeviceTelemetry]) -> dict[str, Any]:
     return {"clock_events": dict(under), "watched_s": seconds}
 
 
+def _input_waiting(result: Result) -> float | None:
+    """The share of the measured slices in which the host waited for a batch, mean over ranks; None if not recorded."""
+    shares = []
+    for stream in result.measurement.streams:
+        measured_s = math.fsum(s.elapsed_s for s in stream.slices if s.phase == "measure")
+        if stream.input_s is not None and measured_s > 0:
+            shares.append(min(1.0, stream.input_s / measured_s))
+    return statistics.fmean(shares) if shares else None
+
+
 def _cpu(result: Result) -> dict[str, Any]:
     started_s, ended_s = result.timeline.started_s, result.timeline.ended_s
     if started_s is None or ended_s is None or ended_s <= started_s:
@@ -198,7 +220,10 @@ def _cpu(result: Result) -> dict[str, Any]:
     pressure, took_s = result.tenant.pressure, ended_s - started_s
     waited_s = pressure.cpu_some_s if pressure else None
     throttled_s = result.tenant.throttled_s
+    seen = result.telemetry.tenant if result.telemetry else None
     return {
+        "cpus_busy": seen.cpus if seen else None,
+        "cpus": len(result.tenant.cpus) or None,
         "cpu_waiting": None if waited_s is None else waited_s / took_s,
         "cpu_throttled": None if throttled_s is None else throttled_s / took_s,
     }

@@ -18,9 +18,11 @@ from benchsuite.report.show.html.key_numbers import key_numbers
 from benchsuite.report.show.html.scaling import scaling_figures
 from benchsuite.report.show.html.scores import NARROW, score_table
 from benchsuite.report.show.html.shell import render
+from benchsuite.report.show.html.utilisation import utilisation
 from benchsuite.report.show.report import Report, document
 from benchsuite.report.show.sections.comparison import comparison_section
 from benchsuite.report.show.sections.gpus import findings, gpus_section, scaling_section
+from benchsuite.report.show.sections.limited import limited_section
 from benchsuite.report.show.sections.tasks import failures_section
 
 _MOST_TEXT = 200_000
@@ -80,6 +82,7 @@ def _values(report: Report, loaded: Loaded | None, shown: Document, file: Path |
         comparisons=tuple(Against(bars(summary, of), section) for of, section in compared),
         heat=heat_map(summary),
         shade=shade,
+        utilisation=utilisation(summary),
         findings=tuple(findings(report.gpus)) if report.gpus else (),
         scaling=scaling_figures(summary),
         has_folder=loaded is not None,
@@ -101,6 +104,7 @@ def _links(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         ("scores", "Scores", values["scores"]),
         *((target, name, True) for target, name in against),
         ("jobs", "Jobs", values["document"].jobs),
+        ("limits", "Limits", values["utilisation"]),
         ("gpus", "GPUs", values["heat"] or values["findings"]),
         ("scaling", "Scaling", places.scaling),
         ("throughput", "Throughput", values["timelines"].groups),
@@ -118,6 +122,7 @@ def _places(report: Report, shown: Document) -> Places:
         return by_title.pop(section.title, section) if section else None
 
     taken(gpus_section(report.gpus))  # the heat map shows it
+    taken(limited_section(report.summary))  # a section with bars shows it
     failures = taken(failures_section(report.summary, None))
     scaling = taken(scaling_section(report.summary))
     jobs = len(report.summary.jobs)

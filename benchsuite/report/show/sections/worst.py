@@ -13,6 +13,7 @@ from benchsuite.report.show.sections.against import VERDICT_TONES
 from benchsuite.report.show.sections.flops import mfu_cell
 from benchsuite.report.show.sections.headline import short_names
 from benchsuite.report.show.sections.jobs import interval, unit, unsteady
+from benchsuite.report.show.sections.limited import NO_LIMIT, limit_cells
 from benchsuite.report.show.sections.named_difference import setting_word
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.ratios import JobRatio
@@ -95,6 +96,9 @@ def _columns(summary: Summary, comparisons: Sequence[Comparison]) -> Iterator[Co
         yield Column("± 95 %", lambda one: interval(one.job), right=True, rank=3)
     else:
         yield Column("std%", lambda one: one.job.std, share, right=True, rank=3, optional=True)
+    limits = limit_cells(summary)
+    if limits:
+        yield Column("limited by", lambda one: limits.get(one.job.name, NO_LIMIT), rank=5)
     for place, name in enumerate(short_names(comparisons)):
         yield Column(f"x {name}", partial(_ratio, place), right=True, rank=1 if place else 0)
 
