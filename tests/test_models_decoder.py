@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from typing import Any
 
 import pytest
@@ -17,13 +18,14 @@ from torch import Tensor, nn
 
 from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
-from benchsuite.models import Share, Workload, decoder, rollout, seeded
+from benchsuite.models import Share, Workload, decoder, on_tensors, rollout, seeded
 from benchsuite.models.language.attention import Attention, rotary_table, rotated
 from benchsuite.models.language.experts import Experts
 from benchsuite.models.language.fp8 import Fp8Linear, quantised
 from benchsuite.models.language.generation import Actor
 from benchsuite.models.language.network import Decoder, filling, on_meta
 from benchsuite.models.language.shapes import SIZES, Shape, shape_of
+from benchsuite.worker import flops
 from benchsuite.worker.checks import check_parameters, check_precision
 from benchsuite.worker.step import materialise
 from benchsuite.worker.ways import make_step
@@ -497,3 +499,14 @@ def test_the_compiled_and_graphed_sampler_samples_as_the_plain_one() -> None:
     prompts = torch.randint(40, (8, 16), device=GPU)
     plain, graphed = (Actor(net, shape, torch.float32, compiled=one).sample(prompts) for one in (False, True))
     assert float((plain == graphed).float().mean()) > 0.9  # rounding may change a token, and all that follow it
+
+
+@pytest.mark.parametrize(
+    "changed", [{}, {"lora_rank": 2, "weights": "bf16"}, {"experts": 4, "experts_per_token": 2, "weights": "bf16"}]
+)
+def test_flops_are_counted_without_the_autocast_that_training_has(changed: dict[str, Any]) -> None:
+    workload = build(**changed)
+    nets, batch = flops.on_meta(workload.modules), next(iter(workload.batches(Share())))
+    late = flops.TooLong("late")
+    counted = flops.flops_of(workload, nets, on_tensors(flops.emptied, batch), time.monotonic() + 60, late)
+    assert counted.total > 2 * count(nets["net"], trained=True) * workload.items(batch)

@@ -135,15 +135,10 @@ def attempted(call: Callable[[], T]) -> tuple[T | None, str | None]:
 
 
 def emptied(tensor: Tensor) -> Tensor:
-    """The tensor on the meta device, with its shape and strides.
-
-    Formats shorter than fp32 become fp32: the meta device has no autocast, which would bring both factors of a product
-    to one format.
-    """
+    """The tensor on the meta device, with its shape, strides and dtype."""
     import torch
 
-    short = tensor.is_floating_point() and tensor.itemsize < torch.float32.itemsize
-    return torch.empty_like(tensor, device="meta", dtype=torch.float32 if short else None)
+    return torch.empty_like(tensor, device="meta")
 
 
 def shape_of(batch: Batch) -> object:

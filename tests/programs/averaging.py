@@ -20,7 +20,9 @@ from torch import Tensor
 from benchsuite.describe.training import Training
 from benchsuite.models import Share, Workload, on_tensors
 from benchsuite.worker.compiling import read_compiled
+from benchsuite.worker.microbatches import Splitter
 from benchsuite.worker.ranks import join
+from benchsuite.worker.step import place
 from benchsuite.worker.ways import make_step
 
 STEPS = 2
@@ -29,7 +31,10 @@ STEPS = 2
 def build(name: str) -> Workload:
     model = importlib.import_module(f"benchsuite.models.{name}")
     torch.manual_seed(7)
-    return model.build(model.Params(**model.SMALL))
+    workload: Workload = model.build(model.Params(**model.SMALL))
+    if workload.fill:
+        place(workload, Training(), "cpu")
+    return workload
 
 
 def batches(workload: Workload, rank: int, ranks: int) -> list[Any]:
@@ -53,11 +58,13 @@ def played(name: str, ranks: int) -> dict[str, Tensor]:
     carries: list[Any] = [None] * ranks
     for step in range(STEPS):
         states = [seeded_state(step, rank) for rank in range(ranks)]
-        for i in updates:
+        for i, part in ((i, part) for i in updates for part in range(copies[0].updates[i].times)):
+            update = copies[0].updates[i]
             for rank, one in enumerate(copies):
                 torch.set_rng_state(states[rank])
                 optimisers[rank][i].zero_grad()
-                loss, carry = one.updates[i].loss(one.modules, data[rank][step], carries[rank])
+                batch = Splitter(update.times).split(data[rank][step])[part].batch
+                loss, carry = one.updates[i].loss(one.modules, batch, carries[rank])
                 loss.backward(inputs=learning(one, i))
                 carries[rank] = on_tensors(Tensor.detach, carry)
                 states[rank] = torch.get_rng_state()
@@ -65,11 +72,13 @@ def played(name: str, ranks: int) -> dict[str, Tensor]:
                 mean = torch.stack([p.grad for p in same]).mean(0)
                 for p in same:
                     p.grad = mean.clone()
-            clip = copies[0].updates[i].optimiser.clip_norm
             for rank, one in enumerate(copies):
-                if clip is not None:
-                    torch.nn.utils.clip_grad_norm_(learning(one, i), clip)
+                if update.optimiser.clip_norm is not None:
+                    torch.nn.utils.clip_grad_norm_(learning(one, i), update.optimiser.clip_norm)
                 optimisers[rank][i].step()
+                if update.after is not None:
+                    with torch.no_grad():
+                        update.after(one.modules[update.trains])
     return trained(copies[0])
 
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchsuite.models.language.fp8 import Fp8Linear
+from benchsuite.models.language.mixed import computes
 from benchsuite.models.language.shapes import Shape
 
 SCALE = 2.0  # alpha / rank: what an adapter adds is multiplied by it
@@ -33,7 +34,10 @@ class LoraLinear(nn.Linear):
         self.lora_b = nn.Parameter(torch.empty(outputs, rank))
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + F.linear(F.linear(x, self.lora_a), self.lora_b) * SCALE
+        a, b = self.lora_a, self.lora_b
+        if not computes(x.device.type):  # there is no autocast, which would bring both to the dtype of the base
+            a, b = a.to(x.dtype), b.to(x.dtype)
+        return super().forward(x) + F.linear(F.linear(x, a), b) * SCALE
 
 
 def freeze_base(net: nn.Module) -> None:
