@@ -97,7 +97,7 @@ def test_lists(tmp_path: Path) -> None:
         assert f"\n{name}: " in f"\n{models}"
     assert "--batch-size int over 0 = " in models
     profiles = in_process("list", "profiles", cwd=tmp_path).stdout
-    assert "smoke: 18 jobs" in profiles
+    assert "smoke: 35 jobs" in profiles
     assert "standard: 18 jobs" in profiles
     datasets = in_process("list", "datasets", cwd=tmp_path).stdout
     for name in ("mnist", "fake_imagenet", "bsds500", "coco", "wmt16", "wikitext2", "ml20m", "time_series"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -97,8 +98,11 @@ def test_one_stuck_in_the_kernel_is_given_up(tmp_path: Path, monkeypatch: pytest
 
     def freeze() -> None:
         def worker() -> int | None:
-            found = [p.pid for p in psutil.Process().children(recursive=True) if "stuck.a1." in " ".join(p.cmdline())]
-            return found[0] if found else None
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):  # children of earlier tests may be ending
+                    if "stuck.a1." in " ".join(process.cmdline()):
+                        return process.pid
+            return None
 
         wait_for(lambda: worker() is not None)
         (group / "cgroup.procs").write_text(str(worker()))

@@ -58,7 +58,7 @@ def played(name: str, ranks: int) -> dict[str, Tensor]:
     carries: list[Any] = [None] * ranks
     for step in range(STEPS):
         states = [seeded_state(step, rank) for rank in range(ranks)]
-        for i, part in ((i, part) for i in updates for part in range(copies[0].updates[i].times)):
+        for i, part in [(number, part) for number in updates for part in range(copies[0].updates[number].times)]:
             update = copies[0].updates[i]
             for rank, one in enumerate(copies):
                 torch.set_rng_state(states[rank])

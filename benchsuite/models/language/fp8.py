@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchsuite.errors import ModelError
@@ -16,8 +15,8 @@ LEAST = 1e-12  # a tensor of zeros has a scale as well
 
 def check_fp8() -> None:
     """Raises ModelError: this process has no GPU that multiplies in fp8, or torch has no function for it."""
-    if not hasattr(F, "scaled_mm"):
-        raise ModelError(f"fp8: torch {torch.__version__} has no scaled_mm; leave fp8 out")
+    if not hasattr(torch, "_scaled_mm"):
+        raise ModelError(f"fp8: torch {torch.__version__} has no _scaled_mm; leave fp8 out")
     if not torch.cuda.is_available():
         raise ModelError("fp8 needs a GPU of compute capability 8.9 or higher; this task has none; leave fp8 out")
     major, minor = torch.cuda.get_device_capability()
@@ -41,8 +40,8 @@ def product(a: Tensor, a_scale: Tensor, b: Tensor, b_scale: Tensor, dtype: torch
     Args:
         fast: sum with fewer bits than fp32 within the tensor core.
     """
-    kind = F.ScalingType.TensorWise
-    out: Tensor = F.scaled_mm(a, b, a_scale, kind, b_scale, kind, output_dtype=dtype, use_fast_accum=fast)
+    # Dynamo of torch 2.11 breaks the graph at the public F.scaled_mm, once for each layer.
+    out: Tensor = torch._scaled_mm(a, b, a_scale, b_scale, out_dtype=dtype, use_fast_accum=fast)
     return out
 
 
