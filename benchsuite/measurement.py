@@ -83,6 +83,7 @@ class Traced(Record, frozen=True, kw_only=True):
 
     file: Annotated[str, Meta(description="path of the recording in the run folder")]
     steps: int
+    start_s: Annotated[float | None, Meta(description="when the recording began, on the stream's `clock`")] = None
     elapsed_s: Annotated[float, Meta(description="time of the recorded steps, the profiler's own work included")]
     step_s: Annotated[float | None, Meta(description="time of a step just before, unrecorded; null: none was taken")]
 

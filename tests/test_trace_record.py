@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import pytest
 from support import benchsuite, in_process, one_line_error
 
+from benchsuite import manifest
 from benchsuite.describe.tasks import Job, Task, Trace
-from benchsuite.launch.ncu import profiler
+from benchsuite.launch.profilers import profiler
 from benchsuite.measurement import MEMORY_KINDS, MemoryCurve
 from benchsuite.schema import to_json
 from benchsuite.trace import memory
 from benchsuite.worker.memory_history import Labels, curve_of
+
+CAPTURED = Path(__file__).parent / "data" / "traces"
 
 
 def task(**trace: Any) -> Task:
@@ -29,6 +33,10 @@ def test_ncu_starts_the_worker_without_touching_the_clocks() -> None:
     assert words[0] == "ncu"
     assert {"--clock-control=none", "--profile-from-start=off", "--launch-count=7"} <= set(words)
     assert words[-1] == "--log-file=logs/x.a1.trace.ncu.csv"
+    nsys = profiler(task(tool="nsys", steps=1), "logs/x.a1.events.jsonl")
+    assert (nsys[0], nsys[-1]) == ("nsys", "--output=logs/x.a1.trace.nsys-rep")
+    nvprof = profiler(task(tool="nvprof", steps=1), "logs/x.a1.events.jsonl")
+    assert (nvprof[0], nvprof[-1]) == ("nvprof", "logs/x.a1.trace.nvvp")
 
 
 def action(kind: str, address: int, size: int, at_us: float) -> dict[str, Any]:
@@ -72,6 +80,18 @@ def curve(**changed: Any) -> MemoryCurve:
     return MemoryCurve(**{**given, "device_used_bytes": 3000, **changed})
 
 
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_recordings_are_drawn(ending: str, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_bytes(to_json(curve()))
+    for file in (tmp_path / "m.json", CAPTURED / "kineto_amp.json.gz", CAPTURED / "ncu60_amp.csv.gz"):
+        picture = tmp_path / f"{file.name}.{ending}"
+        done = in_process("trace", "--read", str(file), "--plot", str(picture), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert picture.stat().st_size > 5_000
+        one_line_error(in_process("trace", "--read", str(file), "--plot", str(picture), cwd=tmp_path), "exists")
+    one_line_error(in_process("trace", "--read", "m.json", "--plot", "x.txt", cwd=tmp_path), "ends in .png")
+
+
 def test_a_recording_of_memory_names_the_largest_kind_and_a_peak_that_does_not_add_up(tmp_path: Path) -> None:
     file = tmp_path / "m.json"
     file.write_bytes(to_json(curve()))
@@ -103,6 +123,33 @@ def test_what_cannot_be_recorded_is_refused_before_anything_starts(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("smoke", "--profile", "--profile-fp32"), "give one of them"),
+        (("smoke", "--profile-fp32", "--name", "vae"), "no task of this run has one"),
+    ],
+)
+def test_runs_with_recordings_are_refused_before_they_start(
+    words: tuple[str, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    one_line_error(in_process("jobs", *words, cwd=tmp_path), why)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.torch
+def test_a_run_may_record_every_task(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "p.json").write_text('{"line": {"model": "polynome", "placement": "cpu", "warm_up_s": 0}}')
+    done = benchsuite("jobs", "p.json", "--profile", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "recorded 5 steps of" in done.stderr
+    (recording,) = (tmp_path / "results" / "traces").glob("*/logs/*.trace.json.gz")
+    with gzip.open(recording, "rt") as file:
+        assert any(event.get("pid") == "benchsuite" for event in json.load(file)["traceEvents"])
+
+
 @pytest.mark.torch
 def test_a_traced_task_has_its_recording_and_enters_no_report(tmp_path: Path) -> None:
     pytest.importorskip("torch")
@@ -117,5 +164,13 @@ def test_a_traced_task_has_its_recording_and_enters_no_report(tmp_path: Path) ->
     assert stream["traced"]["steps"] == 2
     assert stream["traced"]["step_s"] > 0
     assert sum(one[2] for one in stream["slices"]) == 3
-    assert (tmp_path / "out" / stream["traced"]["file"]).stat().st_size > 1000
+    with gzip.open(tmp_path / "out" / stream["traced"]["file"], "rt") as file:
+        events = json.load(file)["traceEvents"]
+    ours = {event["name"]: event for event in events if event["pid"] == "benchsuite" and event["ph"] == "X"}
+    first = next(event for event in events if event["name"] == "ProfilerStep#0")
+    assert {"start and warm-up", "measurement", "recording"} <= set(ours)
+    assert ours["recording"]["ts"] <= first["ts"] <= ours["recording"]["ts"] + 5e6
+    assert first["ts"] + first["dur"] <= ours["recording"]["ts"] + 5e6 + ours["recording"]["dur"]
+    assert any(event["ph"] == "C" and event["pid"] == "benchsuite" for event in events)
+    assert list(manifest.unseal(tmp_path / "out").words()) == []
     one_line_error(in_process("report", "out", cwd=tmp_path), "a profiler was at work")

@@ -16,6 +16,7 @@ import click
 
 from benchsuite.commands import completion
 from benchsuite.commands._changes import WithChanges
+from benchsuite.commands._traces import add_tracks, new_folder
 from benchsuite.describe.invocation import (
     EXCLUDE,
     ISOLATION,
@@ -71,6 +72,8 @@ _EPILOG = (
 )
 @click.option(NO_CGEXEC, is_flag=True, help="The same as --isolation none.")
 @click.option(REQUIRE_ISOLATION, is_flag=True, help="Refuse to start with a weaker isolation.")
+@click.option("--profile", "timeline", is_flag=True, help="Record a timeline of each task; see 'trace'.")
+@click.option("--profile-fp32", "cores", is_flag=True, help="Record the use of the cores of each task, with ncu.")
 @click.option("--dry-run", is_flag=True, help="Print each task and its command line; start nothing.")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 def command(
@@ -84,6 +87,8 @@ def command(
     isolation: str | None,
     no_cgexec: bool,
     require_isolation: bool,
+    timeline: bool,
+    cores: bool,
     dry_run: bool,
     changes: tuple[str, ...],
 ) -> int:
@@ -120,6 +125,8 @@ def command(
     plan = make_plan(
         chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=settled.repeats, data_root=settled.data_root
     )
+    if timeline or cores:
+        plan = _recorded(plan, timeline, cores, resume)
     if dry_run and resume:
         from benchsuite.launch.resume import left_of
         from benchsuite.rundir import RunDir
@@ -131,6 +138,29 @@ def command(
     kind = cast("Isolation", settled.isolation)
     how = Invocation(machine, os.environ, sys.argv, kind, settled.require_isolation)
     return _run(plan, chosen.used(), out, resume, how)
+
+
+def _recorded(plan: Plan, timeline: bool, cores: bool, resume: bool) -> Plan:
+    """The plan with a recording in each task.
+
+    Raises:
+        UsageError: both kinds are asked for, the run is resumed, ncu is missing, or a task has no GPU for it.
+    """
+    import shutil
+
+    from benchsuite.describe.tasks import Trace
+    from benchsuite.describe.traced import all_recorded
+    from benchsuite.launch.profilers import INSTEAD
+
+    if timeline and cores:
+        raise UsageError("--profile and --profile-fp32: give one of them in a run")
+    if resume:
+        raise UsageError("--resume: a run with recordings is not continued; start a new one")
+    if cores and not any(task.gpus for task in plan.tasks):
+        raise UsageError("--profile-fp32: it records a GPU, and no task of this run has one")
+    if cores and shutil.which("ncu") is None:
+        raise UsageError(f"--profile-fp32: {INSTEAD['ncu']}")
+    return all_recorded(plan, Trace(tool="ncu" if cores else "timeline", steps=5))
 
 
 def _go_to(out: Path, asked: Asked) -> str:
@@ -183,7 +213,7 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     from benchsuite.launch.resume import Left
     from benchsuite.records import Result
     from benchsuite.report.measure.foresight import warnings
-    from benchsuite.report.show.one_line import figure
+    from benchsuite.report.show.one_line import figure, traced_figure
     from benchsuite.report.stats.rate import alone
     from benchsuite.rundir import new_default_out
     from benchsuite.schema import to_json
@@ -191,8 +221,12 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     def print_line(result: Result) -> None:
         click.echo(to_json(alone(result, how.machine)), nl=False)
 
-    streamed, total = out == "-", len(plan.tasks)
-    progress = Progress(figure, keep=print_line if streamed else None, foresee=warnings)
+    streamed, total, traced = out == "-", len(plan.tasks), any(task.trace for task in plan.tasks)
+    keep = print_line if streamed else None
+    if traced:
+        progress = Progress(traced_figure, keep=keep, foresee=lambda tasks: ())
+    else:
+        progress = Progress(figure, keep=keep, foresee=warnings)
 
     def progress_of(left: Left) -> Progress:
         nonlocal progress, total
@@ -202,7 +236,8 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
         progress = Progress(figure, settled=left.settled, foresee=warnings)
         return progress
 
-    folder = Path(out) if out else new_default_out(used.name, os.environ, datetime.now())
+    made = new_folder(used.name) if traced and not out else None
+    folder = made or (Path(out) if out else new_default_out(used.name, os.environ, datetime.now()))
     with tempfile.TemporaryDirectory(prefix="benchsuite-") if streamed else nullcontext(str(folder)) as place:
         try:
             if resume:
@@ -215,19 +250,21 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
                     folder.rmdir()  # the folder is empty, since nothing was started
             raise
         except Interrupted:
-            _close(progress, total, None if streamed else folder)
+            _close(progress, total, None if streamed else folder, traced)
             if not streamed and (folder / "run.json").exists():
                 with contextlib.suppress(OSError):
                     click.echo(f"Continue: {resume_command(folder)}", err=True)
             raise
-    return _close(progress, total, None if streamed else folder)
+    if traced and not streamed:
+        add_tracks(folder)
+    return _close(progress, total, None if streamed else folder, traced)
 
 
 def _tasks(count: int) -> str:
     return f"{count} task" if count == 1 else f"{count} tasks"
 
 
-def _close(progress: Progress, total: int, folder: Path | None) -> int:
+def _close(progress: Progress, total: int, folder: Path | None, traced: bool) -> int:
     """Print the closing lines.
 
     Returns:
@@ -243,7 +280,9 @@ def _close(progress: Progress, total: int, folder: Path | None) -> int:
     empty = " Nothing was measured." if progress.thin and progress.thin == counts["ok"] else ""
     with contextlib.suppress(OSError):  # the terminal, or the reader of a pipe, may be gone: the run is over anyway
         click.echo(f"{_tasks(total)}{earlier}: {', '.join(words)}.{empty}", err=True)
-        if folder:
+        if folder and traced:
+            click.echo(f"Recordings: {folder}/logs/*.trace.*    Read one: {program()} trace --read FILE", err=True)
+        elif folder:
             click.echo(f"Results: {folder}    Report: {program()} report {shlex.quote(str(folder))}", err=True)
     if idle == total:
         return 3

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 from pathlib import Path
 
 import click
 
 from benchsuite.commands import completion
-
-_ENDINGS = (".png", ".svg", ".pdf")
+from benchsuite.commands._picture import check_picture, draw
 
 
 @click.command()
@@ -33,20 +31,15 @@ def command(
     RESULTS is a results folder or a summary; the default is the newest run.
     """
     from benchsuite import rundir
-    from benchsuite.errors import UsageError, one_line
+    from benchsuite.errors import one_line
     from benchsuite.report import plots
     from benchsuite.report.sources import summary_of
     from benchsuite.report.stats.compare import find_base
-    from benchsuite.writing import check_place, write_for_user
 
     target = Path(output or f"{kind}.png")
-    if target.suffix.lower() not in _ENDINGS:
-        raise UsageError(f"-o {one_line(str(target))}: name a file that ends in {', '.join(_ENDINGS)}")
-    check_place(target, "-o")
+    check_picture(target, "-o")
     results = results or rundir.newest_run(os.environ)
     against = find_base(base) if base else None
     figure = plots.draw(kind, plots.Source(summary_of(results), results, against, base or "", task, compare_unlike))
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=150, format=target.suffix[1:].lower())
-    write_for_user(target, drawn.getvalue(), "-o")
+    draw(figure, target, "-o")
     click.echo(f"benchsuite: plot written to {one_line(str(target))}", err=True)

@@ -164,8 +164,8 @@ class Trace(Record, frozen=True, kw_only=True):
     """What a profiler records of a task once its measurement is over. The rate of such a task enters no report."""
 
     tool: Annotated[
-        Literal["timeline", "memory", "ncu"],
-        Meta(description="torch.profiler, the history of torch's allocator, or Nsight Compute"),
+        Literal["timeline", "memory", "ncu", "nsys", "nvprof"],
+        Meta(description="torch.profiler, the history of torch's allocator, Nsight Compute, Nsight Systems or nvprof"),
     ]
     steps: Annotated[int, Meta(gt=0, description="steps that are recorded, after those that are measured")]
     kernels: Annotated[int, Meta(gt=0, description="for ncu: kernels that are recorded at most")] = 200

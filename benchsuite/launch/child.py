@@ -17,7 +17,7 @@ from benchsuite.events import Assignment, control_file
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
 from benchsuite.launch.context import RunContext, WaveContext
-from benchsuite.launch.ncu import profiler
+from benchsuite.launch.profilers import profiler
 from benchsuite.launch.supervise import Ended, Exit, Supervision
 from benchsuite.launch.worker_events import EventFiles, TaskEvents
 from benchsuite.rundir import slug

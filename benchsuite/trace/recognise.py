@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchsuite.errors import ResultError, one_line, reason
 from benchsuite.report.show.document import Document
 from benchsuite.trace import memory, ncu, nvprof, shown, timeline, utilisation
 from benchsuite.trace.chrome import opened
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Tool = Literal["timeline", "memory", "ncu", "nvprof"]
 _HEAD_CHARACTERS = 1 << 20
@@ -17,11 +21,12 @@ _HEAD_CHARACTERS = 1 << 20
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a file shows: as a document for people, and as plain values for programs."""
+    """What a file shows: as a document for people, as plain values for programs, and as a picture if it has one."""
 
     tool: Tool
     document: Document
     values: dict[str, Any]
+    figure: Callable[[], Figure] | None = None
 
 
 def analysis(path: Path, top: int = shown.TOP) -> Analysis:
@@ -39,16 +44,26 @@ def analysis(path: Path, top: int = shown.TOP) -> Analysis:
         uses = utilisation.analysed(read)
         document = shown.timeline_document(path, read, uses, top)
         gpus = [{**asdict(use), "utilisation": use.utilisation, "busy": use.busy} for use in uses]
-        return Analysis(tool, document, {"tool": tool, "steps": len(read.steps), "gpus": gpus})
+        values = {"tool": tool, "steps": len(read.steps), "gpus": gpus}
+        return Analysis(tool, document, values, lambda: _plots().timeline_figure(path, uses))
     if tool == "memory":
         curve = memory.read(path)
         values = {"tool": tool, **{name: getattr(curve, name) for name in curve.__struct_fields__ if name != "points"}}
-        return Analysis(tool, shown.memory_document(path, curve), values)
+        document = shown.memory_document(path, curve)
+        return Analysis(tool, document, values, lambda: _plots().memory_figure(path, curve))
     if tool == "ncu":
         use = ncu.analysed(path, ncu.read(path))
-        return Analysis(tool, shown.ncu_document(path, use, top), {"tool": tool, **asdict(use)})
+        document = shown.ncu_document(path, use, top)
+        return Analysis(tool, document, {"tool": tool, **asdict(use)}, lambda: _plots().ncu_figure(path, use))
     fp32 = nvprof.fp32_use(path)
     return Analysis(tool, shown.fp32_document(path, fp32, top), {"tool": tool, **asdict(fp32)})
+
+
+def _plots() -> Any:
+    """The module that draws. matplotlib is slow to import, and most calls draw nothing."""
+    from benchsuite.trace import plots
+
+    return plots
 
 
 def tool_of(path: Path) -> Tool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchsuite.errors import ResultError, one_line
@@ -14,6 +13,7 @@ from benchsuite.trace.kernels import short_name
 from benchsuite.trace.memory import TOLERANCE, off
 from benchsuite.trace.ncu import CoreUse, NcuUse
 from benchsuite.trace.nvprof import Fp32Kernel, Fp32Use
+from benchsuite.trace.parts import WindowPart, parts_of
 from benchsuite.trace.timeline import Timeline
 from benchsuite.trace.utilisation import GpuUse, KernelUse
 
@@ -26,16 +26,6 @@ _KINDS = {
     "temporary": "all else that steps allocate: workspaces, outputs, batches, gradients of activations",
     "other": "allocated before the recording and of no known kind, such as a batch or a CUDA graph's pool",
 }
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A line of the table that divides a window."""
-
-    name: str
-    elapsed_s: float
-    window_s: float
-    meaning: str
 
 
 def timeline_document(path: Path, timeline: Timeline, uses: tuple[GpuUse, ...], top: int = TOP) -> Document:
@@ -86,21 +76,13 @@ def _most_idle(use: GpuUse) -> str:
 
 def _gpu(use: GpuUse, top: int) -> list[Section]:
     window = use.window_s
-    parts = [
-        _Part("compute", use.compute_s, window, "at least one kernel runs that is no collective"),
-        _Part("communication", use.communication_s, window, "collectives of NCCL run, and no other kernel"),
-        _Part("copies", use.copies_s, window, "copies and fills run, and no kernel"),
-        _Part("idle: input", use.idle.input_s, window, "the host waits for the data loader"),
-        _Part("idle: sync", use.idle.sync_s, window, "the host waited for the GPU, and new work comes late"),
-        _Part("idle: host", use.idle.host_s, window, "the host launches new work too late"),
-        _Part("idle: queue", use.idle.queue_s, window, "gaps before work that the host launched in time"),
-    ]
+    parts = parts_of(use)
     divided = table(
         (
-            Column[_Part]("part", lambda part: part.name),
-            Column[_Part]("ms", lambda part: 1e3 * part.elapsed_s, number, right=True),
-            Column[_Part]("%", lambda part: part.elapsed_s / part.window_s, share, right=True),
-            Column[_Part]("when", lambda part: part.meaning, rank=1, prose=True),
+            Column[WindowPart]("part", lambda part: part.name),
+            Column[WindowPart]("ms", lambda part: 1e3 * part.elapsed_s, number, right=True),
+            Column[WindowPart]("%", lambda part: part.elapsed_s / part.window_s, share, right=True),
+            Column[WindowPart]("when", lambda part: part.meaning, rank=1, prose=True),
         ),
         parts,
     )

@@ -18,6 +18,13 @@ from benchsuite.worker.device import Device
 from benchsuite.worker.memory_history import recorded_memory
 from benchsuite.worker.step import Step
 
+_ENDINGS = {
+    "timeline": ".json.gz",
+    "memory": ".memory.json",
+    "ncu": ".ncu.csv",
+    "nsys": ".nsys-rep",
+    "nvprof": ".nvvp",
+}
 # Steps that the profiler of a timeline sees first and drops: its start slows them down.
 _DROPPED = 2
 # Steps just before the recording, from which the time of an unrecorded step is taken.
@@ -32,10 +39,12 @@ def traced(asked: Trace, events: str, step: Step, batches: Iterator[Any], device
         OSError: the file cannot be written.
     """
     step_s = _timed(step, batches, device, _BEFORE) / _BEFORE
-    taken = {"timeline": _timeline, "memory": _memory, "ncu": _ncu}[asked.tool]
-    path = Path(trace_file(events, {"timeline": ".json.gz", "memory": ".memory.json", "ncu": ".ncu.csv"}[asked.tool]))
+    taken = {"timeline": _timeline, "memory": _memory}.get(asked.tool, _outside)
+    path = Path(trace_file(events, _ENDINGS[asked.tool]))
+    began_s = time.monotonic()
     elapsed_s = taken(asked.steps, path, step, batches, device, workload)
-    return Traced(file=f"{path.parent.name}/{path.name}", steps=asked.steps, elapsed_s=elapsed_s, step_s=step_s)
+    file = f"{path.parent.name}/{path.name}"
+    return Traced(file=file, steps=asked.steps, start_s=began_s, elapsed_s=elapsed_s, step_s=step_s)
 
 
 def _timed(
@@ -85,12 +94,12 @@ def _memory(steps: int, path: Path, step: Step, batches: Iterator[Any], device: 
         return _timed(step, batches, device, steps)
 
 
-def _ncu(steps: int, path: Path, step: Step, batches: Iterator[Any], device: Device, workload: Workload) -> float:
-    """Let Nsight Compute, which started this process, record kernels. It writes its file by itself."""
+def _outside(steps: int, path: Path, step: Step, batches: Iterator[Any], device: Device, workload: Workload) -> float:
+    """Let the profiler that started this process record kernels. It writes its file by itself."""
     import torch
 
     if device.name == "cpu":
-        raise ModelError("ncu records kernels of a GPU, and this task runs on the CPU")
+        raise ModelError("the profiler records kernels of a GPU, and this task runs on the CPU")
     cudart = torch.cuda.cudart()
     cudart.cudaProfilerStart()
     with contextlib.ExitStack() as stack:
