@@ -49,7 +49,7 @@ DOORS = {
     "minigrid": {"models"},
     "soundfile": {"models"},
     "pandas": {"report.stats.frame", "report.show.export"},
-    "matplotlib": {"report", "trace"},
+    "matplotlib": {"report", "trace", "commands._picture"},
     "jinja2": {"report"},
     "scipy": {"report"},
     "numpy": {"report", "worker", "models", "data", "trace", "pipeline.cuts", "pipeline.partition"},

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +30,7 @@ from benchsuite.describe.invocation import (
 from benchsuite.errors import BenchError, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from benchsuite.describe.tasks import Plan, ProfileUsed
+    from benchsuite.describe.tasks import Plan, ProfileUsed, Task
     from benchsuite.isolation.fencing import Isolation
     from benchsuite.launch.asked import Asked
     from benchsuite.launch.progress import Progress
@@ -215,7 +216,6 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     from benchsuite.report.measure.foresight import warnings
     from benchsuite.report.show.one_line import figure, traced_figure
     from benchsuite.report.stats.rate import alone
-    from benchsuite.rundir import new_default_out
     from benchsuite.schema import to_json
 
     def print_line(result: Result) -> None:
@@ -223,10 +223,8 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
 
     streamed, total, traced = out == "-", len(plan.tasks), any(task.trace for task in plan.tasks)
     keep = print_line if streamed else None
-    if traced:
-        progress = Progress(traced_figure, keep=keep, foresee=lambda tasks: ())
-    else:
-        progress = Progress(figure, keep=keep, foresee=warnings)
+    shown, foresee = (traced_figure, _nothing) if traced else (figure, warnings)
+    progress = Progress(shown, keep=keep, foresee=foresee)
 
     def progress_of(left: Left) -> Progress:
         nonlocal progress, total
@@ -236,8 +234,7 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
         progress = Progress(figure, settled=left.settled, foresee=warnings)
         return progress
 
-    made = new_folder(used.name) if traced and not out else None
-    folder = made or (Path(out) if out else new_default_out(used.name, os.environ, datetime.now()))
+    folder = _folder(out, used.name, traced)
     with tempfile.TemporaryDirectory(prefix="benchsuite-") if streamed else nullcontext(str(folder)) as place:
         try:
             if resume:
@@ -258,6 +255,20 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
     if traced and not streamed:
         add_tracks(folder)
     return _close(progress, total, None if streamed else folder, traced)
+
+
+def _folder(out: str | None, profile: str, traced: bool) -> Path:
+    """The run's folder: OUT, or a new one."""
+    from benchsuite.rundir import new_default_out
+
+    if out:
+        return Path(out)
+    return new_folder(profile) if traced else new_default_out(profile, os.environ, datetime.now())
+
+
+def _nothing(tasks: Sequence[Task]) -> Sequence[str]:
+    """No warnings: a recording needs no number."""
+    return ()
 
 
 def _tasks(count: int) -> str:
