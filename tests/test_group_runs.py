@@ -91,13 +91,13 @@ def test_the_first_rank_to_fail_is_named_and_all_end(kind: str, status: str, mes
 
 @pytest.mark.parametrize("kind", ["hang", "hang_in_data"])
 def test_a_rank_that_hangs_is_named_when_time_is_up(kind: str, tmp_path: Path) -> None:
-    write(tmp_path / "p.json", g=failing(kind, min_time_s=8.0, max_time_s=9.0, timeout_s=20.0))
+    write(tmp_path / "p.json", g=failing(kind, min_time_s=8.0, max_time_s=9.0, timeout_s=30.0))
     done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
     assert done.returncode == 1
     result = read_results(tmp_path / "out")["g"]
     assert result.status == "timeout"
     assert result.error is not None
-    assert "not ended within 20 s; rank 1 of 2 is behind the others" in result.error.message
+    assert "not ended within 30 s; rank 1 of 2 is behind the others" in result.error.message
     nothing_left(tmp_path / "out")
 
 
