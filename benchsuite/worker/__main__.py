@@ -31,7 +31,7 @@ from benchsuite.worker.parent_death import die_with_parent
 from benchsuite.worker.precision import set_precision
 from benchsuite.worker.ranks import Ranks, is_of_peers, join, rank_of
 from benchsuite.worker.step import Step
-from benchsuite.worker.tracing import traced
+from benchsuite.worker.tracing import OUTSIDE, traced
 from benchsuite.worker.warmup import PROBE_S, probe, warm_up
 from benchsuite.worker.ways import make_step
 
@@ -82,13 +82,18 @@ def _message(error: BaseException) -> str:
     return with_cause(str(error).strip(), os.environ) or type(error).__name__
 
 
-def _exit(status: int) -> None:
-    """Ranks call os._exit: communication threads of torch can abort a process during normal interpreter shutdown."""
+def _exit(status: int, task_file: str) -> None:
+    """End this process at once, without the interpreter's shutdown.
+
+    The shutdown takes seconds once torch is loaded, and torch's threads of communication can abort a process in it.
+    Only a profiler that started this process writes its file in it.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    if "RANK" in os.environ:
-        os._exit(status)
-    sys.exit(status)
+    trace = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment).task.trace
+    if trace and trace.tool in OUTSIDE:
+        sys.exit(status)
+    os._exit(status)
 
 
 def _clean(text: str) -> str:
@@ -181,4 +186,4 @@ def _warmed_up(
 
 
 if __name__ == "__main__":
-    _exit(main(sys.argv[1]))
+    _exit(main(sys.argv[1]), sys.argv[1])

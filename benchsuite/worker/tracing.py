@@ -25,6 +25,8 @@ _ENDINGS = {
     "nsys": ".nsys-rep",
     "nvprof": ".nvvp",
 }
+# The tools that start the worker and write their files when it ends.
+OUTSIDE = ("ncu", "nsys", "nvprof")
 # Steps that the profiler of a timeline sees first and drops: its start slows them down.
 _DROPPED = 2
 # Steps just before the recording, from which the time of an unrecorded step is taken.
