@@ -132,6 +132,9 @@ class PrecisionCheck(Record, frozen=True, kw_only=True):
             "as in a compiled step"
         ),
     ] = None
+    declared: Annotated[
+        str | None, Meta(description="number format to which the model's file says that it converts; null: none")
+    ] = None
     matmul_error: Annotated[float, Meta(description="||result - reference|| / ||reference||")]
     conv_error: Annotated[float, Meta(description="||result - reference|| / ||reference||")]
 

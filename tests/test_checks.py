@@ -165,6 +165,8 @@ def test_products_of_a_model_that_autocasts_by_itself_are_found(precision: Any, 
     if refused:
         with pytest.raises(ModelError, match=r"fp32 was asked for, but a step computes mm in bfloat16; remove"):
             check_products(check, products)
+        declared = check_products(check, products, "bf16")
+        assert (declared.declared, "bfloat16" in (declared.products or {})) == ("bf16", True)
     else:
         found = check_products(check, products).products or {}
         assert found.get("bfloat16", 0) == (3 if cast else 0), "the product, and two in its backward pass"

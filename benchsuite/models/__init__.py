@@ -138,7 +138,7 @@ class Workload:
     losses: list[Tensor] = field(default_factory=list)
     fill: Callable[[str, Tensor], None] | None = None
     blocks: tuple[nn.Module, ...] = ()
-    products: Literal["fp8"] | None = None
+    products: Literal["fp8", "bf16"] | None = None
 
 
 def supervised(

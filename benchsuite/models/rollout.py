@@ -162,4 +162,5 @@ def build(params: Params) -> Workload:
         losses=losses,
         fill=filling(shape, params.seed),
         blocks=tuple(net.blocks),
+        products="bf16" if params.bf16 else None,
     )

@@ -182,7 +182,7 @@ def _warmed_up(
         watch = Products()
     warmed = warm_up(step, batches, device, warm_up_s, ranks, watch)
     precision = check_parameters(precision, workload.modules)
-    return warmed, check_products(precision, watch) if watch else precision
+    return warmed, check_products(precision, watch, workload.products) if watch else precision
 
 
 if __name__ == "__main__":

@@ -20,6 +20,10 @@ from benchsuite.worker.precision import MIXED
 _PRODUCT = re.compile(r"(^|_)(add|badd|addb|b)?(mm|mv)(_|$)|convolution|attention|_rnn|(^|mkldnn_)linear(_|$)")
 
 
+# A format that a workload declares -> torch's dtype.
+DTYPES = {"bf16": "bfloat16"}
+
+
 class Products(TorchDispatchMode):
     """While entered, counts the products of this thread by dtype. Autocast has cast their inputs by then.
 
@@ -54,15 +58,18 @@ def _dtypes(arguments: tuple[Any, ...]) -> Iterator[torch.dtype]:
             yield from _dtypes(tuple(one))
 
 
-def check_products(check: PrecisionCheck, products: Products) -> PrecisionCheck:
+def check_products(check: PrecisionCheck, products: Products, declared: str | None = None) -> PrecisionCheck:
     """The check with the products of one step.
+
+    Args:
+        declared: the format to which the model converts inputs by itself, as its workload says; see `Workload`.
 
     Raises:
         ModelError: fp32 or tf32 was asked for, and a product has inputs of fewer bits than float32.
     """
-    short = [dtype for dtype in products.found if dtype not in EXACT]
+    short = [dtype for dtype in products.found if dtype not in EXACT and dtype != DTYPES.get(declared or "")]
     if short and check.asked not in MIXED:
         where = f"{products.by[short[0]]} in {short[0]}"
         remedy = "remove what casts in the model, such as torch.autocast, and give the job a precision such as bf16"
         raise ModelError(f"{check.asked} was asked for, but a step computes {where}; {remedy}")
-    return msgspec.structs.replace(check, products=dict(products.found))
+    return msgspec.structs.replace(check, products=dict(products.found), declared=declared)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast, get_args
+
 from benchsuite.describe.cards import Format
 from benchsuite.measurement import ModelFlops, PrecisionCheck
 from benchsuite.records import Result
@@ -26,8 +28,8 @@ def model_flops(result: Result) -> ModelFlops | None:
 def product_format(result: Result) -> Format | None:
     """The format of a task's matrix products: that which the model chooses, else that of the precision in force."""
     flops = model_flops(result)
-    if flops and flops.products == "fp8":
-        return "fp8"
+    if flops and flops.products in get_args(Format):
+        return cast(Format, flops.products)
     checks = (stream.precision for stream in result.measurement.streams if stream.precision)
     return next((_format(check) for check in checks), None)
 

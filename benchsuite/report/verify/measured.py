@@ -120,8 +120,12 @@ def _precision(results: Iterable[Result]) -> Finding:
         return note("precision", f"{as_asked}; not checked in {some(unchecked, 30)}")
     if unknown := [task.id for task, check in checked if check.parameters is None]:
         return note("precision", f"{as_asked}; the dtype of parameters is not recorded", None, unknown)
-    aside = _unchecked_products(checked)
+    aside = _unchecked_products(checked) + _declared(check for _, check in checked)
     return ok("precision", f"in force as asked in all {count(len(checked), 'stream')}, parameters in float32{aside}")
+
+
+# A format that a model declares -> torch's dtype.
+_DTYPES = {"bf16": "bfloat16"}
 
 
 def _unchecked_products(checked: Iterable[tuple[Task, PrecisionCheck]]) -> str:
@@ -131,6 +135,15 @@ def _unchecked_products(checked: Iterable[tuple[Task, PrecisionCheck]]) -> str:
         return ""
     why = "compiled" if all(compiled) else "compiled, or of an earlier version"
     return f"; matrix products are not checked in {count(len(compiled), 'stream')}: {why}"
+
+
+def _declared(checks: Iterable[PrecisionCheck]) -> str:
+    """In words, how many streams compute their products in a format that their models declare."""
+    formats = [check.declared for check in checks if check.declared]
+    if not formats:
+        return ""
+    which = " and ".join(sorted(set(formats)))
+    return f"; products of {count(len(formats), 'stream')} are in {which}, as the models declare"
 
 
 def _off(asked: Precision, check: PrecisionCheck) -> Iterator[tuple[str, bool]]:
@@ -144,7 +157,7 @@ def _off(asked: Precision, check: PrecisionCheck) -> Iterator[tuple[str, bool]]:
     for others in (dtypes & _SHORT, dtypes & _LONG):
         if others:
             yield f"parameters are {' and '.join(sorted(others))}", others <= _LONG
-    cast = (check.products or {}).keys() & _SHORT
+    cast = (check.products or {}).keys() & _SHORT - {_DTYPES.get(check.declared or "")}
     if cast and asked in ("fp32", "tf32"):
         yield f"products are in {' and '.join(sorted(cast))}", False
 
