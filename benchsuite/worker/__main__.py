@@ -186,4 +186,5 @@ def _warmed_up(
 
 
 if __name__ == "__main__":
-    _exit(main(sys.argv[1]), sys.argv[1])
+    FILE = sys.argv[1]  # a model's module gets a sys.argv of its own
+    _exit(main(FILE), FILE)
