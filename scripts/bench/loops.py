@@ -145,6 +145,10 @@ def run_bare(name: str, chosen: argparse.Namespace) -> float | str:
     return float(done.stdout) if done.returncode == 0 else last_line(done.stderr)
 
 
+# The parameters of benchsuite's bert that have other names.
+_OF_BERT = {"layers": "nlayers", "sequence": "length"}
+
+
 def run_benchsuite(name: str, chosen: argparse.Namespace) -> float | str:
     """`benchsuite run` of the same shape; a text if it failed."""
     job = JOBS[name]
@@ -152,7 +156,10 @@ def run_benchsuite(name: str, chosen: argparse.Namespace) -> float | str:
     if chosen.tiny and job.model == "convnet":
         given += ["--arch", "resnet18", "--image-size", "32", "--batch-size", "4"]
     elif chosen.tiny:
-        sizes = {"kv_heads": 4, "hidden": 256, "head_width": 16, **job.tiny} if job.model == "decoder" else job.tiny
+        if job.model == "decoder":
+            sizes = {"kv_heads": 4, "hidden": 256, "head_width": 16, **job.tiny}
+        else:
+            sizes = {_OF_BERT.get(key, key): value for key, value in {**job.tiny, "inner": 256}.items()}
         given += [word for key, value in sizes.items() for word in (f"--{key.replace('_', '-')}", str(value))]
         given += ["--batch-size", "4"]
     else:
