@@ -60,6 +60,21 @@ def test_a_task_that_is_too_short_for_a_window_trains(tmp_path: Path) -> None:
     assert block(summary).own[0].label == "Works on this machine"
 
 
+def test_where_all_tasks_are_too_short_the_report_succeeds_and_lists_real_failures_only(
+    tmp_path: Path, call: Call
+) -> None:
+    short = [result(name, rates=[100.0] * 2) for name in ("vae", "wlm")]
+    keep_run(tmp_path / "short", short)
+    code, out, _ = call("report", tmp_path / "short")
+    assert code == 0
+    assert "2 of 2 jobs train" in out
+    assert "failed" not in out.partition("number:")[0].replace("none failed", "")
+    keep_run(tmp_path / "one", [*short, failed("dcgan")])
+    code, out, _ = call("report", tmp_path / "one")
+    assert "Fails on this machine: dcgan (1 of 1 task)" in out
+    assert "insufficient" not in out
+
+
 def test_a_task_that_never_ran_did_not_fail(tmp_path: Path) -> None:
     tasks = [result(name).task for name in ("a", "b")]
     summary = summary_for(tmp_path, result("a"), tasks=tasks)

@@ -40,6 +40,11 @@ def smoke_check(summary: Summary) -> SmokeCheck | None:
     return SmokeCheck(summary.jobs, failed, tuple(job for job in well if job.to_run))
 
 
+def failing(summary: Summary, job: JobSummary) -> int:
+    """The tasks of a job that fail. In a run that checks function, a task that is too short for a window trains."""
+    return job.fail if smoke_check(summary) is None else _failures(job)
+
+
 def _failures(job: JobSummary) -> int:
     """The tasks that fail. A task that is too short for a window trains."""
     return job.fail - sum(task.status == INSUFFICIENT for task in job.tasks)

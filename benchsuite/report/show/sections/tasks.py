@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from benchsuite.report.measure.steadiness import STEADY_SPREAD
-from benchsuite.report.read.load import OPEN
+from benchsuite.report.read.load import INSUFFICIENT, OPEN
 from benchsuite.report.read.summary import RerunSummary, Summary, TaskSummary
 from benchsuite.report.show.document import Cell, Column, Fact, Section, fact, sentence, table
 from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, ratio
+from benchsuite.report.stats.smoke import smoke_check
 from benchsuite.rundir import distinct_slug
 
 # The number of tasks named that failed in the same way.
@@ -55,7 +56,9 @@ def failures_section(summary: Summary, logs: str | None) -> Section | None:
 def failure_facts(summary: Summary, logs: str | None, limit: int) -> tuple[Fact, ...]:
     """The first failures, of the jobs with the largest share of failures: type, message and the log of one task."""
     share = {job.name: job.fail / job.n for job in summary.jobs if job.n}
-    alike = sorted(_by_job(summary), key=lambda found: -share.get(found[0], 0.0))
+    trains = {INSUFFICIENT} if smoke_check(summary) else set()
+    found = (one for one in _by_job(summary) if one[1] not in trains)
+    alike = sorted(found, key=lambda one: -share.get(one[0], 0.0))
     facts = [
         fact(f"{one_line(name)} {status}", _failure(tasks, reason, None if summary.sessions else logs), "bad")
         for name, status, reason, tasks in alike[:limit]

@@ -17,22 +17,23 @@ from benchsuite.report.show.sections.limited import NO_LIMIT, limit_cells
 from benchsuite.report.show.sections.named_difference import setting_word
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.ratios import JobRatio
-from benchsuite.report.stats.smoke import smoke_check
+from benchsuite.report.stats.smoke import failing, smoke_check
 
 _SLOWER = ("SLOWER", "FAILS")
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """A job with its ratio to each baseline; None where a baseline lacks the job."""
+    """A job with its failed tasks, and its ratio to each baseline; None where a baseline lacks the job."""
 
     job: JobSummary
+    fail: int
     ratios: tuple[JobRatio | None, ...]
     margin: float
 
     @property
     def not_ok(self) -> bool:
-        return self.job.fail > 0
+        return self.fail > 0
 
     @property
     def flagged(self) -> bool:
@@ -47,7 +48,7 @@ class _Judged:
     def rank(self) -> tuple[float, int, float]:
         """The worst job has the lowest rank: the share of failures, then flagged, then the lowest ratio."""
         least = min((of.ratio for of in self.ratios if of and of.ratio is not None), default=1.0)
-        return (-self.job.fail / self.job.n if self.job.n else 0.0, 0 if self.flagged else 1, least)
+        return (-self.fail / self.job.n if self.job.n else 0.0, 0 if self.flagged else 1, least)
 
 
 def worst_table(summary: Summary, comparisons: Sequence[Comparison], rows: int) -> tuple[Table, str]:
@@ -55,7 +56,7 @@ def worst_table(summary: Summary, comparisons: Sequence[Comparison], rows: int) 
     ratios = [{ratio.name: ratio for ratio in comparison.jobs} for comparison in comparisons]
     margin = min((comparison.margin for comparison in comparisons), default=0.0)
     judged = sorted(
-        (_Judged(job, tuple(of.get(job.name) for of in ratios), margin) for job in summary.jobs),
+        (_Judged(job, failing(summary, job), tuple(of.get(job.name) for of in ratios), margin) for job in summary.jobs),
         key=lambda one: one.rank,
     )
     shown = table(_columns(summary, comparisons), judged[:rows], tone=lambda one: "bad" if one.not_ok else "")
@@ -83,8 +84,8 @@ def _slower(of: JobRatio, margin: float) -> bool:
 
 def _columns(summary: Summary, comparisons: Sequence[Comparison]) -> Iterator[Column[_Judged]]:
     yield Column("job", lambda one: one.job.name)
-    if any(job.fail for job in summary.jobs):
-        yield Column("failed", lambda one: _failed(one.job), right=True)
+    if any(failing(summary, job) for job in summary.jobs):
+        yield Column("failed", _failed, right=True)
     if any(job.to_run for job in summary.jobs) or summary.in_progress:
         yield Column("to run", lambda one: one.job.to_run, right=True, rank=1)
     if any(job.unsteady for job in summary.jobs) and not smoke_check(summary):
@@ -103,9 +104,9 @@ def _columns(summary: Summary, comparisons: Sequence[Comparison]) -> Iterator[Co
         yield Column(f"x {name}", partial(_ratio, place), right=True, rank=1 if place else 0)
 
 
-def _failed(job: JobSummary) -> Cell:
+def _failed(one: _Judged) -> Cell:
     """The failed tasks among those that have ended."""
-    return Cell(f"{job.fail} of {job.ended}" if job.fail else "0", job.fail)
+    return Cell(f"{one.fail} of {one.job.ended}" if one.fail else "0", one.fail)
 
 
 def _ratio(place: int, one: _Judged) -> Cell:
