@@ -11,7 +11,7 @@ import pytest
 from benchsuite.errors import BenchError, PipelineError
 from benchsuite.pipeline import driver, layout, stage_map
 
-SHIPPED = Path("/work/shared/data/pipedream")
+SHIPPED = Path(__file__).resolve().parents[2] / "shared/data/pipedream"
 shipped = pytest.mark.skipif(not SHIPPED.is_dir(), reason="the configurations of PipeDream are not here")
 
 CONFIG: dict[str, Any] = {

@@ -20,7 +20,7 @@ from benchsuite.pipeline.partition import plan
 from benchsuite.pipeline.stages import Level, StagePlan
 
 BRANCHING = Path(__file__).parent / "data" / "branching-graph.txt"
-PROFILES = Path("/work/shared/data/pipedream/profiles")
+PROFILES = Path(__file__).resolve().parents[2] / "shared/data/pipedream/profiles"
 shipped = pytest.mark.skipif(not PROFILES.is_dir(), reason="the profiles of PipeDream are not here")
 ONE_HOST = (Level(parts=4, bandwidth=1e9),)
 FAST_HOST = (Level(parts=4, bandwidth=1e10),)
