@@ -59,7 +59,7 @@ def count(net: nn.Module, *, trained: bool = False) -> int:
 
 
 def expected(shape: Shape, experts: int) -> int:
-    """The parameters, with so many experts in each layer."""
+    """The number of parameters with this number of experts in each layer."""
     width, mixed = shape.width, shape.heads * shape.head_width
     qkv = mixed + 2 * shape.kv_heads * shape.head_width
     matrices = width * qkv + mixed * width

@@ -16,7 +16,7 @@ from benchsuite.schema import to_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The history holds the last of so many actions; a step of a large model has some ten thousand.
+# The history holds this many actions, the last ones. A step of a large model has some ten thousand.
 _MOST_ACTIONS = 2_000_000
 # Points of the curve that is kept; of the actions between two points the one with the most memory is shown.
 _POINTS = 1_000
