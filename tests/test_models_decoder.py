@@ -33,6 +33,11 @@ from benchsuite.worker.ways import make_step
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 GPU = "cuda"
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+# torch 2.11 warns of its own code when it compiles, and of fp32 products, which these tests want in full precision.
+WHEN_COMPILED = pytest.mark.filterwarnings(
+    "ignore:.*Function.. should not be instantiated:DeprecationWarning",
+    "ignore:TensorFloat32 tensor cores:UserWarning",
+)
 
 GPT2 = {"size": "gpt_124m", "kv_heads": 4, "tied": True}
 EXPERTS = {"experts": 4, "experts_per_token": 2}
@@ -453,6 +458,7 @@ def test_a_gpu_multiplies_in_fp8() -> None:
 
 @pytest.mark.gpu
 @on_gpu
+@WHEN_COMPILED
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     "changed",
@@ -493,6 +499,7 @@ def test_a_gpu_finds_what_experts_find_on_the_cpu() -> None:
 
 @pytest.mark.gpu
 @on_gpu
+@WHEN_COMPILED
 def test_the_compiled_and_graphed_sampler_samples_as_the_plain_one() -> None:
     shape = small(width=64, head_width=16, hidden=96, sequence=64, batch_size=8)
     net = peaked(shape, GPU)

@@ -3,8 +3,8 @@
 
 Each loop is written from a public recipe, which `public_nets.py` names beside the net. It trains on one batch, which
 stays on the device. Loop and benchsuite take turns, each time in a process of its own, which also compiles. A number is
-the median over rounds, in items/s; "ratio" is benchsuite's over the loop's. "H100" is a published number of one GPU of
-eight, or our own measurement of the loop (BERT, ResNet-50).
+the median over rounds, in items/s, with the distance of the farthest round; "ratio" is benchsuite's over the loop's.
+"H100" is a published number of one GPU of eight, or our own measurement of the loop (BERT, ResNet-50).
 
 Run it on a GPU that nothing else uses: `python scripts/bench/loops.py --seconds 15 --rounds 3`. To try it on a CPU:
 `python scripts/bench/loops.py --tiny --compile none --seconds 6 --rounds 1`.
@@ -176,12 +176,13 @@ def last_line(text: str) -> str:
 
 
 def shown(found: list[float | str]) -> tuple[str, float | None]:
-    """The median as text and as a number; the first failure, if there is one, as text."""
+    """The median with the distance of the farthest round in percent, and the median; or the first failure as text."""
     failed = [one for one in found if isinstance(one, str)]
     if failed:
         return failed[0], None
-    value = statistics.median(one for one in found if isinstance(one, float))
-    return f"{value:,.0f}", value
+    rates = [one for one in found if isinstance(one, float)]
+    value = statistics.median(rates)
+    return f"{value:,.0f} ±{max(abs(rate / value - 1) for rate in rates) * 100:.1f}%", value
 
 
 def main() -> None:
@@ -198,12 +199,12 @@ def main() -> None:
         return
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
     print(f"torch {torch.__version__}, {device}, bf16, compile {chosen.compile}, {chosen.rounds} rounds")
-    print(f"{'job':<12}{'unit':<10}{'loop':>14}{'benchsuite':>14}{'ratio':>9}{'H100':>10}", flush=True)
+    print(f"{'job':<12}{'unit':<10}{'loop':>18}{'benchsuite':>18}{'ratio':>9}{'H100':>10}", flush=True)
     for name in chosen.only:
         pairs = [(run_bare(name, chosen), run_benchsuite(name, chosen)) for _ in range(chosen.rounds)]
         (left, loop), (right, ours) = (shown(list(side)) for side in zip(*pairs, strict=True))
         ratio = f"{ours / loop:.4f}" if loop and ours else "-"
-        print(f"{name:<12}{JOBS[name].unit:<10}{left:>14}{right:>14}{ratio:>9}{JOBS[name].published:>10,}", flush=True)
+        print(f"{name:<12}{JOBS[name].unit:<10}{left:>18}{right:>18}{ratio:>9}{JOBS[name].published:>10,}", flush=True)
 
 
 if __name__ == "__main__":
