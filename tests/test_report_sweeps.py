@@ -55,6 +55,14 @@ def test_the_table_has_a_row_for_each_size_with_its_use_and_marks_those_that_do_
     }  # fmt: skip
 
 
+def test_the_first_line_calls_a_batch_that_does_not_fit_no_failure_of_its_job(tmp_path: Path) -> None:
+    (first,) = document_of(summary_of(keep_sweep(tmp_path, {"a": RATES}))).intro[:1]
+    assert first.text.startswith("a[batch_size=128] FAILS in 1 of 1 task, a runs out of memory at batch 64 on")
+    (first,) = document_of(summary_of(keep_sweep(tmp_path / "b", {"b": {8: 1.0, 16: None, 32: None}}))).intro[:1]
+    assert first.text.startswith("b runs out of memory at batch 16, 32 on")
+    assert "FAILS" not in first.text
+
+
 def test_the_plot_rings_the_knee_and_marks_out_of_memory_at_the_axis(tmp_path: Path) -> None:
     summary = summary_of(keep_sweep(tmp_path, {"a": RATES, "$b$": {8: 50.0, 16: 100.0, 32: 101.0, 64: None}}))
     figure = plots.draw("batch", plots.Source(summary))

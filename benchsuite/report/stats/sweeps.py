@@ -21,6 +21,7 @@ class Point:
     """One batch size.
 
     Attributes:
+        row: the name of its row in the table of jobs.
         rate: items/s of one GPU; None without an ok task.
         of_best: `rate` over the best rate of the sweep.
         oom: every task that ended without a rate ran out of memory, and at least one did.
@@ -28,6 +29,7 @@ class Point:
         state: why there is no rate, if it is not `oom`.
     """
 
+    row: str
     batch: int
     rate: float | None
     of_best: float | None
@@ -83,6 +85,7 @@ def _point(job: JobSummary, best: float) -> Point:
     without = [task.status for task in job.tasks if task.status != "ok"]
     oom = bool(without) and all(status == "oom" for status in without)
     return Point(
+        row=job.name,
         batch=int(job.axes[AXIS]),
         rate=job.perf,
         of_best=job.perf / best if job.perf is not None and best else None,

@@ -16,9 +16,11 @@ from benchsuite.report.show.sections.smoke import smoke_lead
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.overall import Overall, Ratio
 from benchsuite.report.stats.score import Score
+from benchsuite.report.stats.sweeps import sweeps
 
 # The numbers of failed jobs, of jobs behind a count of failures, and of baselines that are named.
 _WORST, _FAILED, _BASELINES = 2, 3, 2
+_RUNS_OUT = "runs out of memory at batch"
 # A name up to this length stands in full.
 _NAME = 24
 # Below this standard deviation no job is worth naming as the one that varies most.
@@ -87,8 +89,14 @@ def _verdict(summary: Summary, score: Score, comparisons: Sequence[Comparison]) 
 
 
 def _worst(summary: Summary, score: Score) -> str:
-    """The jobs that succeed nowhere, or never on a GPU: "vae FAILS in 6 of 6 tasks"."""
+    """The jobs that succeed nowhere, or never on a GPU: "vae FAILS in 6 of 6 tasks".
+
+    Batches of a sweep that do not fit in memory are no failures of their job: "convnet runs out of memory at batch 128".
+    """
+    large = _too_large(summary)
+    rows = {row for of in large.values() for row in of}
     lost = [job for job in summary.jobs if job.fail and job.perf is None and not job.unlike_machines]
+    lost = [job for job in lost if job.name not in rows]
     lost.sort(key=lambda job: -job.fail)
     found = [f"{one_line(job.name)} FAILS in {job.fail} of {count(job.n, 'task')}" for job in lost]
     found += [
@@ -96,8 +104,17 @@ def _worst(summary: Summary, score: Score) -> str:
         for never in score.never
         if never.others_ok
     ]
+    found += [
+        f"{one_line(job)} {_RUNS_OUT} {', '.join(few(map(str, of.values()), _FAILED))}" for job, of in large.items()
+    ]
     more = f" and {count(len(found) - _WORST, 'other')}" if len(found) > _WORST else ""
     return f"{', '.join(found[:_WORST])}{more}"
+
+
+def _too_large(summary: Summary) -> dict[str, dict[str, int]]:
+    """The sweeps in which a batch has no rate because it does not fit -> row -> batch."""
+    found = {one.job: {p.row: p.batch for p in one.points if p.oom and p.rate is None} for one in sweeps(summary)}
+    return {job: of for job, of in found.items() if of}
 
 
 def _scored(score: Score) -> str:
@@ -186,7 +203,8 @@ def _failures(summary: Summary, score: Score, said: str) -> str:
     if not jobs:
         return f"no failures{so_far}"
     total = sum(job.fail for job in jobs)
-    named = [_share(job) for job in jobs if f"{one_line(job.name)} FAILS in" not in said]
+    large = {row for of in _too_large(summary).values() for row in of} if _RUNS_OUT in said else set()
+    named = [_share(job) for job in jobs if job.name not in large and f"{one_line(job.name)} FAILS in" not in said]
     also = "also " if len(named) < len(jobs) else ""
     beside = f" ({also}{', '.join(few(named, _FAILED))})" if named else ""
     return f"{total:,} of {count(score.ended, 'task')} failed{so_far}{beside}"
