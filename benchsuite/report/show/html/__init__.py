@@ -15,6 +15,7 @@ from benchsuite.report.show.html.environment import environment, gpu_table
 from benchsuite.report.show.html.failures import MOST_FAILURES, troubles
 from benchsuite.report.show.html.heat import heat_map, shade
 from benchsuite.report.show.html.key_numbers import key_numbers
+from benchsuite.report.show.html.roofline import roofline_figures
 from benchsuite.report.show.html.scaling import scaling_figures
 from benchsuite.report.show.html.scores import NARROW, score_table
 from benchsuite.report.show.html.shell import render
@@ -83,6 +84,7 @@ def _values(report: Report, loaded: Loaded | None, shown: Document, file: Path |
         heat=heat_map(summary),
         shade=shade,
         utilisation=utilisation(summary),
+        rooflines=roofline_figures(summary),
         findings=tuple(findings(report.gpus)) if report.gpus else (),
         scaling=scaling_figures(summary),
         has_folder=loaded is not None,

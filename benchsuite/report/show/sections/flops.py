@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from benchsuite.report.show.document import Cell, Column, Section, Sentence, sentence, table
 from benchsuite.report.show.format import NONE, number, one_line, percent, share
 from benchsuite.report.stats.mfu import Mfu, mfu
+from benchsuite.report.stats.roofline import RooflinePoint, roofline
 
 if TYPE_CHECKING:  # light to import: no scipy
     from benchsuite.report.read.summary import JobSummary, Summary
@@ -18,12 +19,17 @@ _LEGEND = (
     "(no sparsity) in the format of the products; whole attention squares count. causal: MFU if only the visible half "
     "of causal attention counts."
 )
+_ROOF = (
+    " FLOP/byte: model FLOPs for each byte of memory traffic, by the GPU's counters. roof: the peak or the memory, "
+    "whichever allows less at this FLOP/byte (roofline model). of roof: TFLOP/s over it."
+)
 
 
 @dataclass(frozen=True)
 class _Counted:
     name: str
     found: Mfu
+    point: RooflinePoint | None
 
 
 _COLUMNS: tuple[Column[_Counted], ...] = (
@@ -34,6 +40,9 @@ _COLUMNS: tuple[Column[_Counted], ...] = (
     Column("causal", lambda one: _causal(one.found), share, right=True, rank=3, optional=True),
     Column("peak", lambda one: one.found.peak_tflops, number, right=True, rank=4, optional=True),
     Column("format", lambda one: one.found.format or NONE, rank=4),
+    Column("FLOP/byte", lambda one: one.point.intensity if one.point else None, number, right=True, rank=5, optional=True),
+    Column("roof", lambda one: one.point.roof if one.point else "", rank=6, optional=True),
+    Column("of roof %", lambda one: one.point.of_roof if one.point else None, share, right=True, rank=5, optional=True),
     Column("n", lambda one: one.found.n, right=True, rank=5),
     Column("why not", lambda one: one_line(one.found.reason) if one.found.reason else "", prose=True, optional=True),
 )
@@ -41,10 +50,16 @@ _COLUMNS: tuple[Column[_Counted], ...] = (
 
 def mfu_section(summary: Summary) -> Section | None:
     """The jobs on GPUs whose results record model FLOPs, or why there are none; None without such a job."""
-    counted = [_Counted(job.name, mfu(job)) for job in summary.jobs if job.model_flops and job.gpu_names]
+    counted = [_counted(job) for job in summary.jobs if job.model_flops and job.gpu_names]
     if not any(one.found.per_item for one in counted):
         return None
-    return Section("Model FLOPs and MFU", (table(_COLUMNS, counted, _LEGEND),))
+    legend = _LEGEND + (_ROOF if any(one.point for one in counted) else "")
+    return Section("Model FLOPs and MFU", (table(_COLUMNS, counted, legend),))
+
+
+def _counted(job: JobSummary) -> _Counted:
+    found = mfu(job)
+    return _Counted(job.name, found, roofline(job, found))
 
 
 def mfu_cell(job: JobSummary) -> Cell:

@@ -91,7 +91,7 @@ def _verdict(summary: Summary, score: Score, comparisons: Sequence[Comparison]) 
 def _worst(summary: Summary, score: Score) -> str:
     """The jobs that succeed nowhere, or never on a GPU: "vae FAILS in 6 of 6 tasks".
 
-    Batches of a sweep that do not fit in memory are no failures of their job: "convnet runs out of memory at batch 128".
+    Batches of a sweep that do not fit in memory are no failures of their job: "a runs out of memory at batch 128".
     """
     large = _too_large(summary)
     rows = {row for of in large.values() for row in of}
