@@ -59,6 +59,7 @@ def _conditions(_context: click.Context, _option: click.Parameter, value: str | 
 @click.option("--compare-gpus", is_flag=True, help="Compare the GPUs and name any outlier.")
 @click.option("--systems", is_flag=True, help="Compare machines: each OUT is one.")
 @click.option("--fail-on", metavar="CONDITIONS", callback=_conditions, help=f"Exit with 3 on: {', '.join(CONDITIONS)}.")
+@click.option("--traces", metavar="FOLDER", help="Add the recordings of a traced run, job by job.")
 @click.option("--full", is_flag=True, help="Show everything, not just 40 lines; --systems always does.")
 @click.option("--html", metavar="FILE", help="Write a page with charts to a new file.")
 @click.option("--csv", metavar="FILE", help="Write one row for each job; - is stdout.")
@@ -94,6 +95,7 @@ def command(
     compare_gpus: bool,
     systems: bool,
     fail_on: tuple[str, ...],
+    traces: str | None,
     full: bool,
     weights: str | None,
     margin: float,
@@ -130,9 +132,9 @@ def command(
     )
     if systems:
         beside = {"compare": compare, "compare-unlike": compare_unlike, "compare-gpus": compare_gpus}
-        beside |= {"power": power, "explain": explain}
+        beside |= {"power": power, "explain": explain, "traces": traces is not None}
         return _systems(outs, prices, [name for name, given in beside.items() if given], asked, targets, fail_on)
-    return _report(outs, compare, asked, targets, full, fail_on)
+    return _report(outs, compare, asked, targets, full, fail_on, Path(traces) if traces else None)
 
 
 def _report(
@@ -142,8 +144,11 @@ def _report(
     targets: list[Target],
     full: bool,
     fail_on: tuple[str, ...],
+    traces: Path | None,
 ) -> int:
     """The report of one machine; the exit status."""
+    from dataclasses import replace
+
     from benchsuite import rundir
     from benchsuite.commands._terminal import console
     from benchsuite.report.show import output, terminal
@@ -154,6 +159,10 @@ def _report(
 
     outs = outs or (rundir.newest_run(os.environ),)
     report = report_on(outs, bases, asked)
+    if traces:
+        from benchsuite.trace.in_report import traced_sections
+
+        report = replace(report, traced=traced_sections(traces, {job.name for job in report.summary.jobs}))
     if not any(target.to_stdout for target in targets):
         if full:
             terminal.render(document(report), console())

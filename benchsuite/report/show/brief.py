@@ -30,7 +30,7 @@ _LEFT_OUT = frozenset({"Penalty"})
 def brief(report: Report, rows: int) -> Document:
     """The report with at most `rows` jobs, the worst first, and a last line that says what `--full` adds.
 
-    The only sections are those that the user asks for: a comparison of GPUs, and the causes of ratios.
+    The only sections are those that the user asks for: a comparison of GPUs, the causes of ratios, and recordings.
     """
     full = document(report)
     if not report.summary.jobs:
@@ -47,7 +47,9 @@ def brief(report: Report, rows: int) -> Document:
         jobs=Section("Jobs", tuple(parts)),
         score=_block(report),
         sections=tuple(
-            section for section in (*_explained_sections(report), gpus_section(report.gpus, True)) if section
+            section
+            for section in (*_explained_sections(report), gpus_section(report.gpus, True), *report.traced)
+            if section
         ),
         outro=(_not_shown(report, full, rows),),
     )
@@ -104,5 +106,10 @@ def _not_shown(report: Report, full: Document, rows: int) -> Sentence:
 
 def _shown(report: Report) -> set[str]:
     """The titles of the sections that the short form shows, too."""
-    sections = (*_explained_sections(report), gpus_section(report.gpus), bad_files_section(report.summary))
+    sections = (
+        *_explained_sections(report),
+        gpus_section(report.gpus),
+        *report.traced,
+        bad_files_section(report.summary),
+    )
     return {section.title for section in sections if section}

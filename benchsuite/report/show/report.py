@@ -37,7 +37,8 @@ class Report:
 
     `title` names the folder or file. `logs` is the folder of the tasks' output, if it still exists. `price` is the
     machine's price in any currency. `gpus` and `power` are None unless the user asks for them. `resume` is the command
-    that continues an unfinished run. `explain` adds the causes of the ratios.
+    that continues an unfinished run. `explain` adds the causes of the ratios. `traced` are sections on recordings of
+    its jobs.
     """
 
     title: str
@@ -50,6 +51,7 @@ class Report:
     gpus: GpuComparison | None = None
     power: ScorePerWatt | None = None
     resume: str | None = None
+    traced: tuple[Section, ...] = ()
 
     @property
     def weights(self) -> dict[str, float]:
@@ -101,6 +103,7 @@ def _sections(report: Report) -> Iterator[Section | None]:
     yield _sub_scores(report)
     yield mfu_section(summary)
     yield limited_section(summary)
+    yield from report.traced
     yield use_section(summary)
     yield slowed_section(summary)
     yield gpus_section(report.gpus)

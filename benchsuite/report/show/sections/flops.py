@@ -40,7 +40,9 @@ _COLUMNS: tuple[Column[_Counted], ...] = (
     Column("causal", lambda one: _causal(one.found), share, right=True, rank=3, optional=True),
     Column("peak", lambda one: one.found.peak_tflops, number, right=True, rank=4, optional=True),
     Column("format", lambda one: one.found.format or NONE, rank=4),
-    Column("FLOP/byte", lambda one: one.point.intensity if one.point else None, number, right=True, rank=5, optional=True),
+    Column(
+        "FLOP/byte", lambda one: one.point.intensity if one.point else None, number, right=True, rank=5, optional=True
+    ),
     Column("roof", lambda one: one.point.roof if one.point else "", rank=6, optional=True),
     Column("of roof %", lambda one: one.point.of_roof if one.point else None, share, right=True, rank=5, optional=True),
     Column("n", lambda one: one.found.n, right=True, rank=5),
