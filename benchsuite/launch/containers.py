@@ -157,7 +157,9 @@ class Contained:
         """
         if code not in _NOT_STARTED and not (code == 255 and self.engine == "apptainer"):
             return None
-        last = one_line(printed.rpartition("\n")[2])[:300]
+        lines = printed.splitlines() or [""]
+        errors = [line for line in lines if line.lower().startswith((f"{self.engine}: ", "error", "fatal"))]
+        last = one_line((errors or lines)[-1])[:300]
         message = f"{self.engine} could not start the container of {self.asked.image}{f': {last}' if last else ''}"
         return Failure(kind="container", message=message, traceback=printed)
 
