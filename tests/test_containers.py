@@ -15,14 +15,14 @@ from support import PROGRAMS, side_by_side
 from benchsuite.describe.containers import Container, missing_engine
 from benchsuite.describe.jobs import resolve
 from benchsuite.errors import OutputError, ProfileError
-from benchsuite.launch.containers import Contained, Needs
+from benchsuite.launch.containers import PACKAGE, Contained, Needs
 from benchsuite.records import Tenant
 
 ENGINES = PROGRAMS / "engines"
 NEEDS = Needs(
     folder=Path("/here"),
     written=[Path("/run/logs")],
-    read=[Path("/package"), Path("/data")],
+    read=[Path("/modules"), Path("/data")],
     environ={"OMP_NUM_THREADS": "1"},
     gpus=["GPU-a", "GPU-b"],
     cpus=(0, 1),
@@ -95,7 +95,7 @@ def test_docker_gets_gpus_by_uuid_and_the_fence_as_options(log: Path) -> None:
     assert pairs(words, "--memory") == [str(1 << 30)]
     assert pairs(words, "--mount")[:2] == [
         "type=bind,source=/run/logs,target=/run/logs",
-        "type=bind,source=/package,target=/package,readonly",
+        "type=bind,source=/modules,target=/modules,readonly",
     ]
     assert words[-5:] == ["--entrypoint", "python3", "image:1", "-m", "w"]
 
@@ -111,7 +111,8 @@ def test_apptainer_runs_the_worker_as_a_child_inside_the_fence(tmp_path: Path, m
     contained = Contained(Container(image="image:1"))
     words = contained.command(["python3", "-m", "w"], NEEDS)
     assert words[1:3] == ["exec", "--nv"]
-    assert pairs(words, "--bind") == ["/package:/package:ro", "/data:/data:ro", "/run/logs"]
+    package = f"{PACKAGE}:/opt/benchsuite-host/benchsuite:ro"
+    assert pairs(words, "--bind") == ["/modules:/modules:ro", "/data:/data:ro", package, "/run/logs"]
     assert words[-4:] == ["docker://image:1", "python3", "-m", "w"]
     facts = Tenant(asked="share", cpu="cpuset-v2", reason="a group")
     assert contained.fenced(facts) == facts

@@ -1,8 +1,8 @@
 """Run a worker in a container of docker, podman or apptainer, and end the container with it.
 
-All folders have the same path inside and outside. Processes of docker and podman are no children of ours, so that the
-task's control group does not hold them. The container shares the network, the process numbers and the shared memory of
-the host.
+Folders have the same path inside and outside, except that of this package. Processes of docker and podman are no
+children of ours, so that the task's control group does not hold them. The container shares the network, the process
+numbers and the shared memory of the host.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from benchsuite.launch.process import MARK
 from benchsuite.records import ContainerUsed, Failure, Tenant
 
 PACKAGE = Path(__file__).resolve().parents[1]
+# Where the container has this package, apart from all others: the image has its own torch.
+INSIDE = "/opt/benchsuite-host"
 # The host's paths of libraries and modules mean other files in the container, if any.
 _OF_HOST = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH"})
 # Exit codes by which docker and podman report that they did not start the command.
@@ -89,14 +91,15 @@ class Contained:
     def command(self, inner: Sequence[str], needs: Needs) -> list[str]:
         """The command line that starts `inner` in the container."""
         written = [*needs.written, *map(Path, self.asked.mounts)]
-        read = [path for path in needs.read if path not in written]
+        read = {str(path): str(path) for path in needs.read if path not in written}
+        read[str(PACKAGE)] = f"{INSIDE}/{PACKAGE.name}"
         if not self.outside:
-            binds = [*(f"{path}:{path}:ro" for path in read), *(str(path) for path in written)]
+            binds = [*(f"{path}:{target}:ro" for path, target in read.items()), *(str(path) for path in written)]
             nv = ["--nv"] if needs.gpus else []
             options = [*nv, *(word for bind in binds for word in ("--bind", bind)), "--pwd", str(needs.folder)]
             return [self._path, "exec", *options, _apptainer_image(self.asked.image), *inner]
         mounts = [f"type=bind,source={path},target={path}" for path in written]
-        mounts += [f"type=bind,source={path},target={path},readonly" for path in read]
+        mounts += [f"type=bind,source={path},target={target},readonly" for path, target in read.items()]
         words = [self._path, "run", "--rm", "--name", self._name]
         words += ["--network", "host", "--ipc", "host", "--pid", "host", "--ulimit", "memlock=-1"]
         words += [*_user(self.engine), *_gpus(self.engine, needs.gpus), "--workdir", str(needs.folder)]
@@ -201,9 +204,9 @@ def needs_of(
     """
     modules = [Path(p) for p in environ.get("PYTHONPATH", "").split(os.pathsep) if p] if task.job.entry else []
     own = {name: value for name, value in worker.items() if name not in _OF_HOST or name in task.job.env}
-    own["PYTHONPATH"] = os.pathsep.join(map(str, [PACKAGE.parent, *(p.absolute() for p in modules)]))
+    own["PYTHONPATH"] = os.pathsep.join([INSIDE, *(str(p.absolute()) for p in modules)])
     own |= {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "USER": environ.get("USER", "benchsuite")}
-    read = [PACKAGE, *modules, *([Path(task.cwd)] if task.cwd else []), *([Path(data)] if data else [])]
+    read = [*modules, *([Path(task.cwd)] if task.cwd else []), *([Path(data)] if data else [])]
     return Needs(
         folder=Path.cwd(),  # paths of the assignment may be relative to it
         written=[logs.absolute()],
