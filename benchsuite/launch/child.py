@@ -100,7 +100,7 @@ class Child:
             environ = {**self.tenant.environ, **child_environ(task, run.environ), **self.wave.environ}
             command = [*traced, *python(), "-m", program, str(file)]
             if self.contained:
-                needs = self._needs(file.parent, run)
+                needs = self._needs(run)
                 command = self.contained.command([*traced, *worker_command(program, file)], needs)
                 environ |= needs.environ
             return process.start(
@@ -116,11 +116,11 @@ class Child:
             why = reason(error) if isinstance(error, OSError) else str(error)
             raise OutputError(f"{file}: cannot start a task: {why}") from None
 
-    def _needs(self, logs: Path, run: RunContext) -> Needs:
+    def _needs(self, run: RunContext) -> Needs:
         """What the worker needs of its host if it runs in a container."""
         worker = {**self.tenant.environ, **self.task.environ, **self.wave.environ}
         data = self.wave.data.folder.path if self.wave.data else None
-        return needs_of(self.task, logs, run.environ, data, self.tenant.described(), worker)
+        return needs_of(self.task, run.ledger.rundir.path, run.environ, data, self.tenant.described(), worker)
 
     @property
     def seen(self) -> TaskEvents:

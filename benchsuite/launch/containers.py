@@ -191,12 +191,12 @@ def worker_command(program: str, file: Path) -> list[str]:
 
 
 def needs_of(
-    task: Task, logs: Path, environ: Mapping[str, str], data: str | None, tenant: Tenant, worker: Mapping[str, str]
+    task: Task, run: Path, environ: Mapping[str, str], data: str | None, tenant: Tenant, worker: Mapping[str, str]
 ) -> Needs:
     """What the worker of a task needs.
 
     Args:
-        logs: the folder of the run's logs.
+        run: the folder of the run.
         environ: the environment of this process.
         data: the folder of the data set.
         tenant: its share of the machine.
@@ -209,7 +209,7 @@ def needs_of(
     read = [*modules, *([Path(task.cwd)] if task.cwd else []), *([Path(data)] if data else [])]
     return Needs(
         folder=Path.cwd(),  # paths of the assignment may be relative to it
-        written=[logs.absolute()],
+        written=[run.absolute()],
         read=list(dict.fromkeys(path.absolute() for path in read if path.exists())),
         environ=own,
         gpus=[gpu.uuid for gpu in task.gpus],
