@@ -236,3 +236,28 @@ class BatchSearch(Record, frozen=True, kw_only=True):
     found: Annotated[int, Meta(description="the largest size that fits, to within a sixteenth")]
     limit: Annotated[str, Meta(description="what stopped a larger batch")]
     probes: Annotated[tuple[BatchProbe, ...], Meta(description="every try, in order")]
+
+
+class UnitCost(Record, frozen=True, kw_only=True):
+    """The cost of one unit of a model's chain for one batch: the median over repeats, the mean over batches."""
+
+    description: Annotated[str, Meta(description="classes of its modules")]
+    forward_s: float
+    backward_s: Annotated[float, Meta(description="backward pass, and the unit's share of the optimiser's step")]
+    activation_bytes: Annotated[float, Meta(description="what it passes to the next unit")]
+    parameter_bytes: float
+
+
+class ChainCosts(Record, frozen=True, kw_only=True):
+    """The costs of all units of a model's chain, in order. The loss belongs to the last unit."""
+
+    device: Annotated[str, Meta(description="name of the GPU, or cpu")]
+    batch: Annotated[str, Meta(description="the size of a batch, such as 64 images")]
+    batches: Annotated[int, Meta(description="batches that were measured")]
+    repeats: Annotated[int, Meta(description="measurements of each batch")]
+    input_bytes: Annotated[float, Meta(description="what the first unit receives")]
+    units: tuple[UnitCost, ...]
+    update_s: Annotated[float, Meta(description="the optimiser's step, which is part of the units' backward_s")]
+    link_bytes_per_s: Annotated[
+        float | None, Meta(description="rate of a copy from one GPU to another; null: not measured")
+    ] = None

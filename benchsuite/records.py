@@ -157,6 +157,13 @@ class Tenant(Record, frozen=True, kw_only=True):
     pressure: Pressure | None = None
 
 
+class ContainerUsed(Record, frozen=True, kw_only=True):
+    """The container in which a task's worker ran."""
+
+    engine: Annotated[str, Meta(description="docker, podman or apptainer")]
+    image: str
+
+
 class DataUsed(Record, frozen=True, kw_only=True):
     """The source of the batches. Input made in memory has no version, hash or size."""
 
@@ -231,6 +238,7 @@ class Result(Record, frozen=True, kw_only=True):
     machine: TaskMachine
     code: Code
     tenant: Tenant
+    container: Annotated[ContainerUsed | None, Meta(description="null: the worker ran on the host itself")] = None
     data: DataUsed | None = None
     batch_search: BatchSearch | None = None
     group: GroupUsed | None = None

@@ -268,8 +268,8 @@ def read_record(path: Path, kind: type[R]) -> R:
 def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
     """Find the results below a folder: their files, each with the record or the reason why it cannot be read.
 
-    It skips run.json, plan.json, summaries, hidden files, and the folders `logs/` and `telemetry/`. Any other JSON file
-    is taken for a result.
+    It skips run.json, plan.json, summaries, hidden files, and the folders `logs/`, `telemetry/` and `driver/`. Any
+    other JSON file is taken for a result.
 
     Raises:
         ResultError: the folder does not exist.
@@ -277,7 +277,7 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
     if look(folder) != "folder":
         raise ResultError(f"{folder}: no such folder; name the folder that 'benchsuite jobs' wrote")
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(f for f in folders if f not in ("logs", "telemetry") and not f.startswith("."))
+        folders[:] = sorted(f for f in folders if f not in ("logs", "telemetry", "driver") and not f.startswith("."))
         for name in sorted(names):
             if not name.endswith(".json") or name.startswith(".") or name in ("run.json", "plan.json"):
                 continue

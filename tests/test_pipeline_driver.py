@@ -184,7 +184,7 @@ def test_fifteen_of_the_shipped_configurations_have_a_meaning_and_two_are_refuse
         "gnmt_large_4pipedream": (1, 1, 1, 1),
     }
     assert found["vgg16_16dp"].params == {"arch": "vgg16", "batch_size": 64, "lr": 0.04, "weight_decay": 0.0005}
-    assert found["gnmt_large_4dp"].params == {"nlayers": 8, "batch_size": 64, "lr": 0.0003}
+    assert found["gnmt_large_4dp"].params == {"layers": 16, "batch_size": 64, "lr": 0.0003}
     assert found["vgg16_4pipedream"].config.without_effect[-1] == "translation_model"
 
 

@@ -136,9 +136,8 @@ def command(
     if dry_run:
         _show(plan, machine.gpu_note)
         return 0
-    kind = cast("Isolation", settled.isolation)
-    how = Invocation(machine, os.environ, sys.argv, kind, settled.require_isolation)
-    return _run(plan, chosen.used(), out, resume, how)
+    how = Invocation(machine, os.environ, sys.argv, cast("Isolation", settled.isolation), settled.require_isolation)
+    return run_plan(plan, chosen.used(), out, resume, how)
 
 
 def _recorded(plan: Plan, timeline: bool, cores: bool, resume: bool) -> Plan:
@@ -208,7 +207,8 @@ def _show(plan: Plan, gpu_note: str | None) -> None:
     click.echo(f"# {_tasks(len(plan.tasks))}, {in_words(Forecast().bounds_s(plan.tasks))}")
 
 
-def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invocation) -> int:
+def run_plan(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invocation) -> int:
+    """Run a plan in the folder OUT, or in a new one, and show it; the exit status."""
     from benchsuite.launch import session
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.resume import Left

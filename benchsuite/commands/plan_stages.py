@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchsuite.commands import completion
+from benchsuite.commands._changes import WithChanges
+
 if TYPE_CHECKING:
     from benchsuite.pipeline.graph import Graph
     from benchsuite.pipeline.stages import Level, Stage, StagePlan
 
 _BANDWIDTH = 1e10
 _MOST_PARTS = 256
+_ASSUMED = "assumed; set it with --bandwidth"
 
 
 def _counts(_context: click.Context, _option: click.Parameter, value: str) -> tuple[int, ...]:
@@ -36,8 +40,14 @@ def _rates(_context: click.Context, _option: click.Parameter, value: str | None)
     return rates
 
 
-@click.command()
-@click.argument("graph", type=click.Path(path_type=Path))
+_EPILOG = (
+    "After -- come job fields (--precision, --channels-last, ...) and parameters of the model: "
+    "'benchsuite plan-stages MODEL -- --help' lists them."
+)
+
+
+@click.command(cls=WithChanges, epilog=_EPILOG)
+@click.argument("source", metavar="MODEL|GRAPH", shell_complete=completion.models)
 @click.option(
     "--gpus",
     required=True,
@@ -49,10 +59,12 @@ def _rates(_context: click.Context, _option: click.Parameter, value: str | None)
     "--bandwidth",
     metavar="BYTES_PER_S[,...]",
     callback=_rates,
-    help="Of a link between two GPUs of a host, and of one between two hosts.  [default for one host: 1e10]",
+    help="Of a link between two GPUs of a host, and of one between two hosts.  [default for one host: of a MODEL as "
+    "measured between the first two GPUs, of a GRAPH 1e10]",
 )
 @click.option("--straight", is_flag=True, help="Give one GPU to each stage.")
 @click.option("--free-transfers", is_flag=True, help="Let transfers between stages take no time.")
+@click.option("--graph", "kept", metavar="FILE", help="A new graph.txt for the measured units of a MODEL.")
 @click.option(
     "-o",
     "--output",
@@ -60,47 +72,79 @@ def _rates(_context: click.Context, _option: click.Parameter, value: str | None)
     help="A new file: .json for the plan and PipeDream's stage configuration, .txt for the graph with the stage of "
     "each unit; - prints the JSON.",
 )
+@click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 def command(
-    graph: Path,
+    source: str,
     gpus: tuple[int, ...],
     bandwidth: tuple[float, ...],
     straight: bool,
     free_transfers: bool,
+    kept: str | None,
     output: str | None,
+    changes: tuple[str, ...],
 ) -> None:
     """Divide a model into the stages of a pipeline.
 
-    GRAPH is a graph.txt of PipeDream's profiler: the units of a model with their times and sizes. The plan is the one
-    with the shortest predicted time between two minibatches.
+    MODEL is the name of a model, or module:function of your own. Its units are measured on the first GPU, or on the
+    CPU. GRAPH is a graph.txt of PipeDream's profiler: the units of a model with their times and sizes. The plan is the
+    one with the shortest predicted time between two minibatches.
 
-    Example: benchsuite plan-stages graph.txt --gpus 4 --bandwidth 1e9
+    Example: benchsuite plan-stages gnmt --gpus 4 -- --batch-size 64
     """
     from benchsuite.errors import PipelineError, UsageError, one_line
-    from benchsuite.pipeline import graph as graphs
     from benchsuite.pipeline.partition import plan
     from benchsuite.schema import to_json
     from benchsuite.writing import check_place, write_for_user
 
-    target = Path(output) if output and output != "-" else None
+    name, target = one_line(source), Path(output) if output and output != "-" else None
     if target:
         if target.suffix not in (".json", ".txt"):
             raise UsageError(f"-o {one_line(str(target))}: name a file that ends in .json or .txt")
         check_place(target, "-o")
-    levels = _levels(gpus, bandwidth)
-    units = graphs.read(graph)
+    units, levels, source_of_rate = _asked(source, changes, gpus, bandwidth, kept, quiet=output == "-")
     try:
         found = plan(units, levels, straight=straight, transfers=not free_transfers)
     except PipelineError as error:
-        raise PipelineError(f"{one_line(str(graph))}: {error}") from None
+        raise PipelineError(f"{name}: {error}") from None
     if output == "-":
         click.echo(to_json(found, indent=2).decode(), nl=False)
         return
-    for line in _shown(found, units, one_line(str(graph)), assumed=not bandwidth):
+    for line in _shown(found, units, name, source_of_rate):
         click.echo(line)
     if target:
         content = _with_stages(units, found) if target.suffix == ".txt" else to_json(found, indent=2)
         write_for_user(target, content, "-o")
         click.echo(f"benchsuite: plan written to {one_line(str(target))}", err=True)
+
+
+def _asked(
+    source: str,
+    changes: tuple[str, ...],
+    gpus: tuple[int, ...],
+    bandwidth: tuple[float, ...],
+    kept: str | None,
+    *,
+    quiet: bool,
+) -> tuple[Graph, tuple[Level, ...], str]:
+    """The graph, read or measured; the machine; and where its bandwidth comes from, empty if it is given."""
+    from benchsuite.commands._units import is_model, measured
+    from benchsuite.errors import UsageError, one_line
+    from benchsuite.pipeline import graph as graphs
+    from benchsuite.writing import check_place, write_for_user
+
+    if not is_model(source):
+        if kept or changes:
+            raise UsageError(
+                f"{'--graph' if kept else '--'}: {one_line(source)} is a graph; its units are not measured"
+            )
+        return graphs.read(Path(source)), _levels(gpus, bandwidth), "" if bandwidth else _ASSUMED
+    if kept:
+        check_place(Path(kept), "--graph")
+    units, link = measured(source, changes, gpus, bandwidth, quiet=quiet)
+    if kept:
+        write_for_user(Path(kept), graphs.text_of(units).encode(), "--graph")
+        click.echo(f"benchsuite: graph written to {one_line(kept)}", err=True)
+    return units, _levels(gpus, bandwidth or link), "" if bandwidth else "measured"
 
 
 def _levels(gpus: tuple[int, ...], bandwidth: tuple[float, ...]) -> tuple[Level, ...]:
@@ -122,14 +166,18 @@ def _with_stages(graph: Graph, plan: StagePlan) -> bytes:
     return text_of(with_stages(graph, plan)).encode()
 
 
-def _shown(plan: StagePlan, graph: Graph, name: str, assumed: bool) -> Iterator[str]:
-    """The prediction, and the table of the stages."""
+def _shown(plan: StagePlan, graph: Graph, name: str, source_of_rate: str) -> Iterator[str]:
+    """The prediction, and the table of the stages.
+
+    Args:
+        source_of_rate: where the bandwidth comes from, in words; empty if the command line gives it.
+    """
     from benchsuite.report.show.format import count, ratio
 
     links = " and ".join(f"{level.bandwidth / 1e9:g} GB/s" for level in plan.levels)
     yield (
         f"{name}: {count(len(graph.units), 'unit')} on {count(plan.gpus, 'GPU')}, links of {links}"
-        f"{' (assumed; set it with --bandwidth)' if assumed and plan.gpus > 1 else ''}"
+        f"{f' ({source_of_rate})' if source_of_rate and plan.gpus > 1 else ''}"
     )
     yield (
         f"Predicted: one minibatch every {plan.seconds:.4g} s, {ratio(plan.one_gpu_s / plan.seconds)}x one GPU "

@@ -93,6 +93,8 @@ def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
         if placement not in PLACEMENTS:
             raise ProfileError(f"{at}: field 'placement': unknown '{placement}'{nearest(placement, PLACEMENTS)}")
         fields["placement"] = PLACEMENTS[placement]
+    if isinstance(fields.get("container"), str):
+        fields["container"] = {"image": fields["container"]}
     if isinstance(fields.get("env"), dict):
         fields["env"] = {k: str(v) if type(v) is int else v for k, v in fields["env"].items()}
     if type(fields.get("intra_op_threads")) is int:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.describe import entries
+from benchsuite.describe.containers import missing_engine
 from benchsuite.describe.matrix import Cell, cells
 from benchsuite.describe.tasks import (
     PLACE_AXES,
@@ -198,7 +199,12 @@ def _step(ranks: int, gpus: Sequence[Gpu], skip: str | None = None) -> Place:
 
 
 def missing_packages(job: Job) -> str | None:
-    """Why a job's model cannot be imported here, with the command that installs what is missing; None if it can."""
+    """Why a job's model cannot be imported here, with the command that installs what is missing; None if it can.
+
+    A job in a container needs an engine instead.
+    """
+    if job.container:
+        return missing_engine(job.container)
     missing = entries.declared(job.model, job.entry).missing()
     wanted = " ".join(shlex.quote(package) for package in missing)
     return f"a package is missing: pip install {wanted}" if missing else None

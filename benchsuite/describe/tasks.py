@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from benchsuite.describe.containers import Container
 from benchsuite.describe.training import Training
 from benchsuite.schema import SCHEMA, Record
 
@@ -111,6 +112,9 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="set-up commands before each wave: argument lists, or one line for a shell"),
     ] = ()
     env: Annotated[dict[str, str], Meta(description="environment variables of the worker")] = {}
+    container: Annotated[
+        Container | None, Meta(description="container in which the workers run; null: they run on the host itself")
+    ] = None
     tenant: Annotated[
         Literal["share", "machine"], Meta(description="a task gets its share of the machine, or all of it")
     ] = "share"

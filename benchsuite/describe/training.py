@@ -10,9 +10,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from benchsuite.describe.lr_schedule import LrSchedule
 from benchsuite.schema import Record
 
 Precision = Literal["fp32", "tf32", "amp-fp16", "bf16"]
+Backend = Literal["nccl", "gloo"]
 Compile = Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "aot_eager"]
 
 
@@ -40,6 +42,9 @@ class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: Annotated[
         Annotated[int, Meta(gt=0, lt=65536)] | None,
         Meta(description="TCP port at which the ranks meet; null: one that the system gives"),
+    ] = None
+    backend: Annotated[
+        Backend | None, Meta(description="library that carries tensors; null: NCCL on GPUs, gloo on the CPU")
     ] = None
 
     @property
@@ -90,6 +95,9 @@ class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "auto"
     parallel: Annotated[Parallel, Meta(description="ranks that train one model together")] = Parallel()
+    lr_schedule: Annotated[
+        LrSchedule | None, Meta(description="how the learning rate changes; null: as the model's file says")
+    ] = None
     array: Annotated[
         int, Meta(gt=0, description="models that one process trains together; this version supports 1 only")
     ] = 1

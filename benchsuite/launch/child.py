@@ -16,6 +16,7 @@ from benchsuite.errors import OutputError, reason
 from benchsuite.events import Assignment, control_file
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
+from benchsuite.launch.containers import Contained, Needs, needs_of, worker_command
 from benchsuite.launch.context import RunContext, WaveContext
 from benchsuite.launch.profilers import profiler
 from benchsuite.launch.supervise import Ended, Exit, Supervision
@@ -61,7 +62,9 @@ class Child:
         self.err = run.ledger.log(task, "err")
         events = run.ledger.log(task, "events.jsonl")
         self._events = EventFiles(events, task.ranks)
-        self._control = Path(control_file(str(events))) if task.ranks > 1 else None
+        self.contained = Contained(task.job.container) if task.job.container else None
+        by_file = task.ranks > 1 or self.contained  # an engine hands no pipe on
+        self._control = Path(control_file(str(events))) if by_file else None
         control, self._say_fd = os.pipe() if self._control is None else (None, _open_fifo(self._control))
         try:
             self.tree = self._start(run, control, probe=probe_of is not None)
@@ -93,16 +96,16 @@ class Child:
         program = "benchsuite.worker" if task.ranks == 1 else "benchsuite.worker.group"
         try:
             write_new(file, to_json(assignment, indent=2))
+            traced = profiler(task, str(log(task, "events.jsonl")))
+            environ = {**self.tenant.environ, **child_environ(task, run.environ), **self.wave.environ}
+            command = [*traced, *python(), "-m", program, str(file)]
+            if self.contained:
+                needs = self._needs(run)
+                command = self.contained.command([*traced, *worker_command(program, file)], needs)
+                environ |= needs.environ
             return process.start(
-                [
-                    *self.tenant.prefix,
-                    *profiler(task, str(log(task, "events.jsonl"))),
-                    *python(),
-                    "-m",
-                    program,
-                    str(file),
-                ],
-                environ={**self.tenant.environ, **child_environ(task, run.environ), **self.wave.environ},
+                [*self.tenant.prefix, *command],
+                environ=environ,
                 mark=f"{os.getpid()}.{slug(task.id)}.{self.attempt}.{time.monotonic_ns()}",
                 out=log(task, "out"),
                 err=self.err,
@@ -112,6 +115,12 @@ class Child:
             self._close_control()
             why = reason(error) if isinstance(error, OSError) else str(error)
             raise OutputError(f"{file}: cannot start a task: {why}") from None
+
+    def _needs(self, run: RunContext) -> Needs:
+        """What the worker needs of its host if it runs in a container."""
+        worker = {**self.tenant.environ, **self.task.environ, **self.wave.environ}
+        data = self.wave.data.folder.path if self.wave.data else None
+        return needs_of(self.task, run.ledger.rundir.path, run.environ, data, self.tenant.described(), worker)
 
     @property
     def seen(self) -> TaskEvents:
@@ -155,6 +164,8 @@ class Child:
     def finish(self) -> Exit:
         """End what is left of the tree and of its group, and read the last events; how the worker went."""
         exit = self._supervision.finish()
+        if self.contained:
+            self.contained.end()
         self.tenant.kill()
         self._events.read()
         self.exit = replace(exit, behind=self._behind)

@@ -39,7 +39,13 @@ def check_filled(tasks: Sequence[Task], environ: Mapping[str, str], asked_to_sto
     largest: dict[str, Task] = {}
     for task in tasks:
         known = largest.get(task.cell)
-        if task.ranks > 1 and task.skip is None and not asks(task) and (not known or known.ranks < task.ranks):
+        if (
+            task.ranks > 1
+            and task.skip is None
+            and not task.job.container
+            and not asks(task)
+            and (not known or known.ranks < task.ranks)
+        ):
             largest[task.cell] = task
     for task in largest.values():
         folder = _folder(task)

@@ -117,6 +117,10 @@ def judged(child: Child) -> tuple[Status, Failure | None]:
     """The status and failure of a worker that is finished; its tenant is not yet closed."""
     assert child.exit
     printed = process.last_lines(child.err)
+    if child.contained and not child.seen.ready and child.exit.ended == "exited":
+        problem = child.contained.problem(child.exit.code, printed)
+        if problem:
+            return "failed", problem
     return classify(child.seen, child.exit, child.task.job.timeout_s, printed, child.tenant.described())
 
 
@@ -127,9 +131,11 @@ def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
     ended_s, clock = time.monotonic(), read_clock()  # the clock's anchor lies after the end
     status, error = judged(child)
     result = _result(child.task, child.attempt, setting, status, error, seen, clock)
+    tenant, contained = child.tenant.described(), child.contained
     return msgspec.structs.replace(
         result,
-        tenant=child.tenant.described(),
+        tenant=contained.fenced(tenant) if contained else tenant,
+        container=contained.used if contained else None,
         data=data.used if data else result.data,
         batch_search=child.wave.batch_search,
         timeline=Timeline(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +28,7 @@ from benchsuite.launch.resume import Left, changes_since, left_of, mend
 from benchsuite.launch.waves import Observer, RunMeans, Runner
 from benchsuite.records import Machine, Run, Tenant
 from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
+from benchsuite.writing import write_new
 
 
 class Showing(Observer, AbstractContextManager["Showing"], Protocol):
@@ -42,6 +43,7 @@ class Invocation:
         environ: the environment that workers and commands inherit.
         command: the command line.
         share: the share of an earlier task; if given, tasks get no more than it.
+        kept: further files of the run folder, by their paths below it.
     """
 
     machine: Machine
@@ -50,6 +52,7 @@ class Invocation:
     isolation: Isolation = "auto"
     require_isolation: bool = False
     share: Tenant | None = None
+    kept: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how: Invocation) -> RunDir:
@@ -80,11 +83,22 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         with locked(out):
             interrupt.check()
             rundir = RunDir.create(out, run, plan)
+            _keep(out, how.kept)
             with observer:
                 _report(observer, means, how, plan.tasks)
                 with _sealed(rundir, observer):
                     Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.waves)
     return rundir
+
+
+def _keep(out: Path, kept: Mapping[str, bytes]) -> None:
+    """Write further files. Raises OutputError: one cannot be written."""
+    for name, content in kept.items():
+        make_folder((out / name).parent)
+        try:
+            write_new(out / name, content)
+        except OSError as error:
+            raise OutputError(f"{out / name}: cannot be written: {reason(error)}") from None
 
 
 def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invocation) -> RunDir:

@@ -28,10 +28,12 @@ def telemetry(run: RunContext, wave: WaveContext) -> Iterator[WaveContext]:
 
 
 def follow(monitor: Monitor, child: Child) -> None:
-    """Watch a started task's processes: the members of its group, else the worker and its descendants."""
+    """Watch a started task's processes: those of its container, the members of its group, or its descendants."""
     tenant = child.tenant
     cpus = tenant.cpus or usable_cpus()
-    if tenant.grouped:
+    if child.contained and child.contained.outside:
+        monitor.follow(_key(child), child.contained.pids, cpus=cpus)
+    elif tenant.grouped:
         memory_bytes, cpu_s = tenant.memory_in_use_bytes, tenant.cpu_s
         monitor.follow(_key(child), tenant.pids, memory_bytes=memory_bytes, cpu_s=cpu_s, cpus=cpus)
     else:

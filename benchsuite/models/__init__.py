@@ -69,12 +69,14 @@ class Optimiser:
     """The description of an optimiser. Each way of training makes its own from it, for example one for each stage.
 
     `kind` is a class of torch.optim, `settings` its keyword arguments, `clip_norm` the largest norm of all gradients
-    together.
+    together. `schedule(step)` is the factor of the learning rate at each step, counted from 0; None for a constant
+    rate. A job's `lr_schedule` takes precedence.
     """
 
     kind: Callable[..., optim.Optimizer]
     settings: Mapping[str, Any]
     clip_norm: float | None = None
+    schedule: Callable[[int], float] | None = None
 
 
 @dataclass(frozen=True)

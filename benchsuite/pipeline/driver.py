@@ -38,6 +38,7 @@ class DriverConfig(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A checked driver configuration. What is None is not given; the worker's own default then holds.
 
     Attributes:
+        container: the image; None if the file gives null, for a run on the hosts themselves.
         module: the generated model, such as `models.vgg16.gpus=4`.
         config_file: stage configuration; without one a single process trains the whole model.
         machines: the GPU of each rank, in the order of the ranks.
@@ -50,7 +51,7 @@ class DriverConfig(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     log_directory: _Text
     module: _Text
     data_dir: _Text
-    container: _Text
+    container: _Text | None
     machines: Annotated[tuple[Place, ...], Meta(min_length=1)]
     model_type: Task
     distributed_backend: Backend
@@ -88,7 +89,11 @@ def read(path: Path) -> DriverConfig:
     for key in content:
         if key not in _KEYS:
             raise PipelineError(f"{where}: unknown field '{one_line(key)}'{nearest(key, _KEYS)}")
-    fields = {key: value for key, value in content.items() if key not in _READ_NOWHERE and value is not None}
+    fields = {
+        key: value
+        for key, value in content.items()
+        if key not in _READ_NOWHERE and (value is not None or key == "container")
+    }
     if fields.get("model_type") == "speech_to_text":
         raise PipelineError(f"{where}: field 'model_type': PipeDream ships no models for speech_to_text; use another")
     if isinstance(fields.get("machines"), list):

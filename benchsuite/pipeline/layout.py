@@ -14,7 +14,7 @@ from benchsuite.schema import Record
 # The models of PipeDream's runtime, by its task and their module: our model, and the parameters that make it the same.
 _MODELS: dict[driver.Task, dict[str, tuple[str, dict[str, Any]]]] = {
     "image_classification": {name: ("convnet", {"arch": name}) for name in ("alexnet", "resnet50", "vgg16")},
-    "translation": {"gnmt": ("translator", {"nlayers": 4}), "gnmt_large": ("translator", {"nlayers": 8})},
+    "translation": {"gnmt": ("gnmt", {"layers": 8}), "gnmt_large": ("gnmt", {"layers": 16})},
 }
 
 
@@ -44,6 +44,9 @@ class Layout(Record, frozen=True, kw_only=True):
         model: the name of our model.
         params: parameters of the model; the others have its defaults.
         stages: one for data parallelism.
+        units: of a plan of `plan-stages` the number of units of each stage; None if the files do not say where the
+            model is cut. PipeDream's stage configuration does not: its generated code does.
+        stage_file: the stage configuration; None if there is none.
         config: epochs, policy, data, container and folders.
     """
 
@@ -51,6 +54,8 @@ class Layout(Record, frozen=True, kw_only=True):
     params: dict[str, Any]
     stages: tuple[RankedStage, ...]
     config: DriverConfig
+    units: tuple[int, ...] | None = None
+    stage_file: str | None = None
 
     @property
     def num_ranks(self) -> int:
@@ -79,7 +84,7 @@ def of_file(path: Path) -> Layout:
             raise PipelineError(
                 f"{where}: field 'config_file' is missing; {len(config.machines)} machines need a stage configuration"
             )
-        found = StageMap(stage_of=(0,), ranks=((0,),))
+        file, found = None, StageMap(stage_of=(0,), ranks=((0,),))
     else:
         file = _stage_file(path, config.config_file)
         found = stage_map.read(file)
@@ -89,7 +94,14 @@ def of_file(path: Path) -> Layout:
                 f"{found.num_ranks} ranks; {_remedy(file, found, len(config.machines))}"
             )
     stages = tuple(_stage(config, found, stage) for stage in range(len(found.ranks)))
-    return Layout(model=model, params=params, stages=stages, config=config)
+    return Layout(
+        model=model,
+        params=params,
+        stages=stages,
+        config=config,
+        units=found.units,
+        stage_file=None if file is None else str(file),
+    )
 
 
 def _model(config: DriverConfig, where: str) -> tuple[str, dict[str, Any]]:

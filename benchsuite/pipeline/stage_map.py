@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from benchsuite.errors import PipelineError, nearest, one_line
 from benchsuite.files import read_mapping
 from benchsuite.schema import Record
@@ -19,11 +21,13 @@ class StageMap(Record, frozen=True, kw_only=True):
         stage_of: the stage of each module; the criterion is the last module.
         ranks: the ranks of each stage. Several ranks of one stage are replicas.
         warm_up: minibatches that each stage takes forward before its first backward pass; None if not given.
+        units: of a plan that `plan-stages` wrote, the number of units of each stage; None otherwise.
     """
 
     stage_of: tuple[int, ...]
     ranks: tuple[tuple[int, ...], ...]
     warm_up: tuple[int, ...] | None = None
+    units: tuple[int, ...] | None = None
 
     @property
     def num_ranks(self) -> int:
@@ -58,7 +62,20 @@ def read(path: Path) -> StageMap:
         raise PipelineError(f"{at}: the ranks are {found}; give each of 0 to {len(found) - 1} to one stage, once")
     at = f"{where}: field '{_DEPTHS}'"
     warm_up = _numbers(_by_stage(content[_DEPTHS], stages, at), at) if _DEPTHS in content else None
-    return StageMap(stage_of=stage_of, ranks=ranks, warm_up=warm_up)
+    return StageMap(stage_of=stage_of, ranks=ranks, warm_up=warm_up, units=_units(content, stages, where))
+
+
+def _units(content: dict[str, Any], stages: int, where: str) -> tuple[int, ...] | None:
+    planned = content.get("stages") if content.get("kind") == "stageplan" else None
+    if planned is None:
+        return None
+    try:
+        found = tuple(len(names) for names in msgspec.convert([one["units"] for one in planned], list[list[str]]))
+    except (KeyError, TypeError, msgspec.ValidationError):
+        found = ()
+    if len(found) != stages:
+        raise PipelineError(f"{where}: field 'stages': give the units of each of {stages} stages")
+    return found
 
 
 def _by_stage(value: Any, stages: int, at: str) -> list[Any]:

@@ -105,7 +105,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     task, control = assignment.task, Control(control_fd(assignment, rank))
     module = module_of(task)
     device = open_device("cuda" if task.gpus else "cpu", rank)
-    ranks = join(device.name, task.job.timeout_s, pulse_file(assignment.events)) if task.ranks > 1 else None
+    ranks = _joined(assignment, device) if task.ranks > 1 else None
     set_precision(task.job.training.precision, device.name)
     workload = build(module, task, rank)
     flops = FlopCount(workload) if rank == 0 and not assignment.probe else None
@@ -156,6 +156,12 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         traced=recorded,
     )
     events.write(end)
+
+
+def _joined(assignment: Assignment, device: Device) -> Ranks:
+    """Join the other ranks; see `join`."""
+    job = assignment.task.job
+    return join(device.name, job.timeout_s, pulse_file(assignment.events), job.training.parallel.backend)
 
 
 def _warmed_up(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchsuite.describe.training import Training
 from benchsuite.models import Optimiser, Update
+from benchsuite.worker.lr_schedule import scheduled
 from benchsuite.worker.precision import device_type
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def learner(
 
     Args:
         spec: the optimiser to build; gradients are clipped if it has a `clip_norm`.
-        training: precision and compile mode decide on loss scaling and the optimiser's fused form.
+        training: precision and compile mode decide on loss scaling and the optimiser's fused form; the learning rate
+            follows its `lr_schedule`, else that of `spec`.
         device: torch's name.
         only: the parameters for which the backward pass computes gradients; None for all that the loss depends on.
         after: called after each of the optimiser's steps, without gradients.
@@ -59,12 +61,14 @@ def learner(
     optimiser = spec.kind(params, **settings)
     if settings.get("fused"):
         _begin_momentum(optimiser)
+    schedule = training.lr_schedule.factor if training.lr_schedule else spec.schedule
+    advance = scheduled(optimiser, schedule) if schedule else None
     clip = partial(torch.nn.utils.clip_grad_norm_, params, spec.clip_norm) if spec.clip_norm is not None else None
     if scaled:
         learns = _scaled(optimiser, torch.amp.GradScaler(device_type(device)), clip, only, notes)
     else:
         learns = _unscaled(optimiser, clip, only, notes)
-    return replace(learns, update=_followed(learns.update, after)) if after else learns
+    return replace(learns, update=_followed(learns.update, advance, after)) if advance or after else learns
 
 
 def changes_after(update: Update, module: nn.Module) -> Callable[[], None] | None:
@@ -72,15 +76,21 @@ def changes_after(update: Update, module: nn.Module) -> Callable[[], None] | Non
     return partial(update.after, module) if update.after else None
 
 
-def _followed(update: Callable[[], None], after: Callable[[], None]) -> Callable[[], None]:
+def _followed(
+    update: Callable[[], None], advance: Callable[[], None] | None, after: Callable[[], None] | None
+) -> Callable[[], None]:
+    """The optimiser's step, then the next learning rate, then the change of the module without gradients."""
     import torch
 
-    def both() -> None:
+    def all_of() -> None:
         update()
-        with torch.no_grad():
-            after()
+        if advance:
+            advance()
+        if after:
+            with torch.no_grad():
+                after()
 
-    return both
+    return all_of
 
 
 def _unscaled(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from benchsuite.describe.training import Backend
+from benchsuite.errors import ModelError
 from benchsuite.events import PULSE_BYTES
 from benchsuite.measurement import GroupUsed
 
@@ -74,7 +76,7 @@ def rank_of(environ: Mapping[str, str]) -> int:
     return int(environ.get("RANK", "0"))
 
 
-def join(device: str, timeout_s: float, pulse: str) -> Ranks:
+def join(device: str, timeout_s: float, pulse: str, backend: Backend | None = None) -> Ranks:
     """Join the other ranks at the place that the launcher put into the environment.
 
     Tensors on GPUs are exchanged through NCCL, tensors on the CPU through gloo.
@@ -83,20 +85,25 @@ def join(device: str, timeout_s: float, pulse: str) -> Ranks:
         device: torch's name.
         timeout_s: how long a rank waits for another before it fails.
         pulse: the group's file of heartbeats.
+        backend: what carries tensors on GPUs instead of NCCL.
 
     Raises:
         RuntimeError: the ranks do not meet.
+        ModelError: NCCL is asked for, and the ranks run on the CPU.
     """
     import torch
     import torch.distributed as dist
 
     on_gpu = device.startswith("cuda")
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(seconds=timeout_s))
+    if backend == "nccl" and not on_gpu:
+        raise ModelError("parallel.backend nccl carries tensors between GPUs, and the ranks run on the CPU; give gloo")
+    used = backend or ("nccl" if on_gpu else "gloo")
+    dist.init_process_group(f"cpu:gloo,cuda:{used}" if on_gpu else "gloo", timeout=timedelta(seconds=timeout_s))
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    nccl = ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else None
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if used == "nccl" else None
     facts = GroupUsed(
         ranks=ranks,
-        backend="nccl" if on_gpu else "gloo",
+        backend=used,
         nccl=nccl,
         port=int(os.environ["MASTER_PORT"]),
     )

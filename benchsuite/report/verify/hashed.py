@@ -36,10 +36,11 @@ _FIELDS_1 = (
     *("tenant", "tags"),
 )
 # The fields of a job that schema 2 did not have, those of its training that schema 3 did not have, and those that were
-# added to training and its `parallel` during schema 4.
+# added to a job, its training and its `parallel` during schema 4.
 _NEW_IN_3 = ("warm_up_s",)
+_JOB_ADDED = ("container",)
 _TRAINING_NEW_IN_4 = ("intra_op_threads",)
-_TRAINING_ADDED, _PARALLEL_ADDED = ("checkpoint",), ("fsdp",)
+_TRAINING_ADDED, _PARALLEL_ADDED = ("checkpoint", "lr_schedule"), ("fsdp", "backend")
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def jobs_of_schema(schema: int, found: Sequence[Job]) -> tuple[str, ...]:
     if schema == 1:
         return (_of_schema_1(found),)
     of_training = _TRAINING_ADDED if schema >= 4 else (*_TRAINING_ADDED, *_TRAINING_NEW_IN_4)
-    return (_without(found, _NEW_IN_3 if schema == 2 else (), of_training),)
+    return (_without(found, (*_JOB_ADDED, *(_NEW_IN_3 if schema == 2 else ())), of_training),)
 
 
 def _of_schema_1(found: Sequence[Job]) -> str:
