@@ -1,0 +1,161 @@
+"""How far a figure lies on the bad side of its peers, or of a base, and whether chance explains it.
+
+The unit is the standard deviation between healthy cards. It is estimated by 1.4826 x the median absolute deviation
+(MAD) of the node's figures, as robust z-scores do, and is never taken to be below the `spread` of the check's tolerance:
+of 3 to 8 figures the MAD is often far too small by chance. Tests are one-sided, since a faster card is no fault. Holm's
+adjustment (1979) covers all checks, GPUs and links of a node, with peers and base in one family.
+
+At the level used here, a healthy node passes 20 runs of 20 in 95 % of cases, if its cards differ by no more than
+`spread`. `scripts/bench/health_rates.py` shows the rates of false alarms, and the power against a slow GPU.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtr, stdtr
+
+from benchsuite.health.rules import Tolerance
+from benchsuite.report.stats.verdict import holm
+
+Better = Literal["higher", "lower"]
+# 1 - 0.95 ** (1 / 20): all 20 runs of a healthy node pass in 95 % of cases.
+FAMILY_ERROR = 0.0025
+# Makes the MAD of a normal distribution its standard deviation.
+_OF_MAD = 1.4826
+# With fewer figures, a base has no standard deviation that is worth the name.
+MIN_BASE = 3
+# Links form a kind of their own, such as the pairs without a bridge, if they are at least this share of all links.
+_KIND_SHARE = 0.25
+# Rates of two kinds differ at least by this factor.
+_KIND_FACTOR = 1.3
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The deviation of a figure from its reference.
+
+    Attributes:
+        effect: relative to the reference; negative is worse, whatever is better.
+        z: the same in standard deviations of healthy cards.
+        p: the probability that chance makes a deviation as bad.
+        reference: the median of the peers or of the base.
+        n: the figures behind the reference.
+    """
+
+    effect: float
+    z: float
+    p: float
+    reference: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A deviation's word, and whether it is significant over the family."""
+
+    word: Literal["PASS", "WARN", "FAIL"]
+    significant: bool
+
+
+def from_peers(values: Sequence[float], spread: float, better: Better) -> list[Deviation | None]:
+    """Each figure against the median of all; of two, the worse one against the other.
+
+    Args:
+        values: above 0.
+
+    Returns:
+        A deviation for each value; None where there is nothing to compare with.
+    """
+    if len(values) < 2 or min(values) <= 0:
+        return [None] * len(values)
+    logs = [_log(value, better) for value in values]
+    if len(logs) == 2:
+        # Only the ratio is known. The better one is the reference.
+        best = max(logs)
+        return [_deviation(log - best, math.sqrt(2) * spread, max(values, key=lambda v: _log(v, better)), 2) for log in logs]
+    middle = statistics.median(logs)
+    scale = max(spread, _OF_MAD * statistics.median(abs(log - middle) for log in logs))
+    return [_deviation(log - middle, scale, statistics.median(values), len(values)) for log in logs]
+
+
+def from_links(values: Sequence[float], spread: float, better: Better) -> list[Deviation | None]:
+    """As `from_peers`, where links may be of several kinds, such as NVLink within a pair and PCIe between pairs.
+
+    A link is compared with the kind to which its rate is nearest.
+    """
+    kinds = _kinds(values)
+    found: list[Deviation | None] = [None] * len(values)
+    for kind in kinds if min(values, default=0) > 0 else ():
+        members = [values[i] for i in kind]
+        own = [i for i in range(len(values)) if min(kinds, key=lambda other: _apart(values, i, other)) is kind]
+        for i in own:
+            rest = members if i in kind else [*members, values[i]]
+            place = kind.index(i) if i in kind else len(members)
+            found[i] = from_peers(rest, spread, better)[place]
+    return found
+
+
+def _kinds(values: Sequence[float]) -> list[list[int]]:
+    """The kinds of links, as places in `values`; all links if they are of one kind."""
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    groups: list[list[int]] = []
+    for i in order:
+        if groups and values[groups[-1][-1]] * _KIND_FACTOR > values[i]:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    kinds = [group for group in groups if len(group) >= max(3, _KIND_SHARE * len(values))]
+    return kinds or [order]
+
+
+def _apart(values: Sequence[float], i: int, kind: Sequence[int]) -> float:
+    return abs(math.log(values[i] / statistics.median(values[k] for k in kind)))
+
+
+def from_base(value: float, base: Sequence[float], spread: float, better: Better) -> Deviation | None:
+    """A figure against those of a base; None if either is 0 or the base has none.
+
+    The standard deviation is that of the base from three figures on, with Student's t, but at least `spread`.
+    """
+    if value <= 0 or not base or min(base) <= 0:
+        return None
+    logs = [_log(one, better) for one in base]
+    n, mean = len(logs), statistics.fmean(logs)
+    known = statistics.stdev(logs) if n >= MIN_BASE else 0.0
+    scale = max(spread, known) * math.sqrt(1 + 1 / n)
+    df = n - 1 if known > spread else None
+    return _deviation(_log(value, better) - mean, scale, math.exp(statistics.fmean(map(math.log, base))), n, df)
+
+
+def _log(value: float, better: Better) -> float:
+    return math.log(value) if better == "higher" else -math.log(value)
+
+
+def _deviation(log: float, scale: float, reference: float, n: int, df: float | None = None) -> Deviation:
+    z = log / scale
+    p = float(ndtr(z) if df is None else stdtr(df, z))
+    return Deviation(math.expm1(log), z, p, reference, n)
+
+
+def decide(family: Sequence[tuple[Deviation, Tolerance]]) -> list[Decided]:
+    """The words of all deviations of a node.
+
+    FAIL and WARN need a significant deviation of at least `fail` or `warn`. A deviation of at least `fail` that is not
+    significant, since the cards differ so much, is WARN.
+    """
+    if not family:
+        return []
+    adjusted = holm(np.array([deviation.p for deviation, _ in family]))
+    return [_word(one, bool(p <= FAMILY_ERROR), tolerance) for (one, tolerance), p in zip(family, adjusted, strict=True)]
+
+
+def _word(one: Deviation, significant: bool, tolerance: Tolerance) -> Decided:
+    if one.effect <= -tolerance.fail:
+        return Decided("FAIL" if significant else "WARN", significant)
+    return Decided("WARN" if significant and one.effect <= -tolerance.warn else "PASS", significant)
