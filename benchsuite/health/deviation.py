@@ -1,8 +1,8 @@
 """How far a figure lies on the bad side of its peers, or of a base, and whether chance explains it.
 
 The unit is the standard deviation between healthy cards. It is estimated by 1.4826 x the median absolute deviation
-(MAD) of the node's figures, as robust z-scores do, and is never taken to be below the `spread` of the check's tolerance:
-of 3 to 8 figures the MAD is often far too small by chance. Tests are one-sided, since a faster card is no fault. Holm's
+(MAD) of the node's figures, as robust z-scores do. It is never taken to be below the `spread` of the tolerance, for of 3
+to 8 figures the MAD is often far too small by chance. Tests are one-sided, since a faster card is no fault. Holm's
 adjustment (1979) covers all checks, GPUs and links of a node, with peers and base in one family.
 
 At the level used here, a healthy node passes 20 runs of 20 in 95 % of cases, if its cards differ by no more than
@@ -78,7 +78,9 @@ def from_peers(values: Sequence[float], spread: float, better: Better) -> list[D
     if len(logs) == 2:
         # Only the ratio is known. The better one is the reference.
         best = max(logs)
-        return [_deviation(log - best, math.sqrt(2) * spread, max(values, key=lambda v: _log(v, better)), 2) for log in logs]
+        return [
+            _deviation(log - best, math.sqrt(2) * spread, max(values, key=lambda v: _log(v, better)), 2) for log in logs
+        ]
     middle = statistics.median(logs)
     scale = max(spread, _OF_MAD * statistics.median(abs(log - middle) for log in logs))
     return [_deviation(log - middle, scale, statistics.median(values), len(values)) for log in logs]
@@ -152,7 +154,9 @@ def decide(family: Sequence[tuple[Deviation, Tolerance]]) -> list[Decided]:
     if not family:
         return []
     adjusted = holm(np.array([deviation.p for deviation, _ in family]))
-    return [_word(one, bool(p <= FAMILY_ERROR), tolerance) for (one, tolerance), p in zip(family, adjusted, strict=True)]
+    return [
+        _word(one, bool(p <= FAMILY_ERROR), tolerance) for (one, tolerance), p in zip(family, adjusted, strict=True)
+    ]
 
 
 def _word(one: Deviation, significant: bool, tolerance: Tolerance) -> Decided:

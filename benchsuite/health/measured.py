@@ -1,4 +1,4 @@
-"""The figures of a run folder that the checks name, each with its place: a GPU, a link between two GPUs, or the node."""
+"""The figures of a run folder that the checks name, each with its place: a GPU, a link of two GPUs, or the node."""
 
 from __future__ import annotations
 

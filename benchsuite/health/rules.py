@@ -45,6 +45,9 @@ class Check(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["task", "gpu", "link"],
         Meta(description="what a figure belongs to: the task's place, or the GPU or link that a label names"),
     ] = "task"
+    part: Annotated[
+        Literal["chip", "memory", "pcie", "link", "host"], Meta(description="what it shows; leads to the likely cause")
+    ] = "chip"
     unit: str = ""
     factor: Annotated[_Positive, Meta(description="recorded figures are multiplied by it")] = 1.0
     better: Literal["higher", "lower"] = "higher"
@@ -157,7 +160,9 @@ def _check(check: Check, at: str, tolerances: Mapping[str, Tolerance]) -> None:
     if check.reading is None and (check.label or check.each != "task" or check.expect is not None):
         raise ProfileError(f"{at}: label, each and expect choose from a reading; give 'reading'")
     if check.against and check.tolerance not in tolerances:
-        raise ProfileError(f"{at}: field 'tolerance': no '{check.tolerance}'{nearest(check.tolerance or '', tolerances)}")
+        raise ProfileError(
+            f"{at}: field 'tolerance': no '{check.tolerance}'{nearest(check.tolerance or '', tolerances)}"
+        )
 
 
 def _check_floors(of_card: Mapping[str, object], at: str, card: str, checks: Mapping[str, Check]) -> None:
@@ -182,7 +187,9 @@ def _read(file: Path) -> _File:
         elif not isinstance(value, dict):
             raise ProfileError(f"{file}: {part}: expected a mapping of names, found {value!r}")
         else:
-            parts[part] = {name: _converted(entry, _ENTRIES[part], f"{file}: {part} '{name}'") for name, entry in value.items()}
+            parts[part] = {
+                name: _converted(entry, _ENTRIES[part], f"{file}: {part} '{name}'") for name, entry in value.items()
+            }
     return _File(**parts)
 
 

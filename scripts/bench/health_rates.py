@@ -52,7 +52,9 @@ def main() -> None:
             alarms = sum(any(word != "PASS" for word in words) for words in healthy) / options.nodes
             fails = sum("FAIL" in words for words in healthy) / options.nodes
             slow = [family(gpus, sigmas, options.slow, draw)[0] for _ in range(options.nodes)]
-            found, noted = (sum(word in words for word in slow) / options.nodes for words in (("FAIL",), ("FAIL", "WARN")))
+            found, noted = (
+                sum(word in words for word in slow) / options.nodes for words in (("FAIL",), ("FAIL", "WARN"))
+            )
             print(
                 f"{gpus:4}  {sigmas:5.2f} x declared  {alarms:8.2%}  {fails:6.2%}  {(1 - alarms) ** RUNS:13.1%}  "
                 f"{found:14.1%}  {noted:12.1%}"
