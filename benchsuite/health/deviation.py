@@ -1,8 +1,8 @@
 """How far a figure lies on the bad side of its peers, or of a base, and whether chance explains it.
 
 The unit is the standard deviation between healthy cards. It is estimated by 1.4826 x the median absolute deviation
-(MAD) of the node's figures, as robust z-scores do. It is never taken to be below the `spread` of the tolerance, for of 3
-to 8 figures the MAD is often far too small by chance. Tests are one-sided, since a faster card is no fault. Holm's
+(MAD) of the node's figures, as robust z-scores do. It is never taken to be below the `spread` of the tolerance, because
+the MAD of 3 to 8 figures is often far too small by chance. Tests are one-sided, since a faster card is no fault. Holm's
 adjustment (1979) covers all checks, GPUs and links of a node, with peers and base in one family.
 
 At the level used here, a healthy node passes 20 runs of 20 in 95 % of cases, if its cards differ by no more than
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -30,10 +30,6 @@ FAMILY_ERROR = 0.0025
 _OF_MAD = 1.4826
 # With fewer figures, a base has no standard deviation that is worth the name.
 MIN_BASE = 3
-# Links form a kind of their own, such as the pairs without a bridge, if they are at least this share of all links.
-_KIND_SHARE = 0.25
-# Rates of two kinds differ at least by this factor.
-_KIND_FACTOR = 1.3
 
 
 @dataclass(frozen=True)
@@ -86,38 +82,41 @@ def from_peers(values: Sequence[float], spread: float, better: Better) -> list[D
     return [_deviation(log - middle, scale, statistics.median(values), len(values)) for log in logs]
 
 
-def from_links(values: Sequence[float], spread: float, better: Better) -> list[Deviation | None]:
-    """As `from_peers`, where links may be of several kinds, such as NVLink within a pair and PCIe between pairs.
+def from_links(
+    ends: Sequence[tuple[int, int]], values: Sequence[float], spread: float, better: Better, directed: bool
+) -> list[Deviation | None]:
+    """As `from_peers`, for links between GPUs, which may be of several kinds: NVLink in a pair, PCIe between pairs.
 
-    A link is compared with the kind to which its rate is nearest.
+    On a healthy node each GPU has links of the same kinds. So the best link of a GPU is compared with the best links of
+    the other GPUs, its second best with their second best, and so on. This is done for the links that leave a GPU and
+    for those that arrive. The worse of both comparisons counts, with twice its p value.
+
+    Args:
+        ends: the two GPUs of each link.
+        directed: a link goes from the first GPU to the second; else in both directions.
     """
-    kinds = _kinds(values)
-    found: list[Deviation | None] = [None] * len(values)
-    for kind in kinds if min(values, default=0) > 0 else ():
-        members = [values[i] for i in kind]
-        own = [i for i in range(len(values)) if min(kinds, key=lambda other: _apart(values, i, other)) is kind]
-        for i in own:
-            rest = members if i in kind else [*members, values[i]]
-            place = kind.index(i) if i in kind else len(members)
-            found[i] = from_peers(rest, spread, better)[place]
-    return found
+    views: tuple[dict[int, list[int]], ...] = ({}, {}) if directed else ({},)
+    for i, pair in enumerate(ends):
+        for side, gpu in enumerate(pair):
+            views[side % len(views)].setdefault(gpu, []).append(i)
+    found: list[list[Deviation]] = [[] for _ in values]
+    for view in views:
+        in_order = [
+            sorted(of_gpu, key=lambda i: -_log(values[i], better) if values[i] > 0 else 0) for of_gpu in view.values()
+        ]
+        for rank in range(max(map(len, in_order), default=0)):
+            same = [of_gpu[rank] for of_gpu in in_order if rank < len(of_gpu)]
+            for i, one in zip(same, from_peers([values[i] for i in same], spread, better), strict=True):
+                found[i] += [one] if one else []
+    return [_worst(of_link) for of_link in found]
 
 
-def _kinds(values: Sequence[float]) -> list[list[int]]:
-    """The kinds of links, as places in `values`; all links if they are of one kind."""
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    groups: list[list[int]] = []
-    for i in order:
-        if groups and values[groups[-1][-1]] * _KIND_FACTOR > values[i]:
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-    kinds = [group for group in groups if len(group) >= max(3, _KIND_SHARE * len(values))]
-    return kinds or [order]
-
-
-def _apart(values: Sequence[float], i: int, kind: Sequence[int]) -> float:
-    return abs(math.log(values[i] / statistics.median(values[k] for k in kind)))
+def _worst(found: Sequence[Deviation]) -> Deviation | None:
+    """The deviation that chance explains least, with a p value that allows for the number of comparisons."""
+    if not found:
+        return None
+    worst = min(found, key=lambda one: one.p)
+    return replace(worst, p=min(1.0, len(found) * worst.p))
 
 
 def from_base(value: float, base: Sequence[float], spread: float, better: Better) -> Deviation | None:

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from benchsuite.describe import cards
 from benchsuite.describe.command_line import command_line
+from benchsuite.describe.tasks import Task
 from benchsuite.health.bases import Base
 from benchsuite.health.causes import Around, cause_of
 from benchsuite.health.deviation import Decided, Deviation, decide, from_base, from_links, from_peers
@@ -17,6 +20,9 @@ from benchsuite.health.rules import Check, Rules, Tolerance
 from benchsuite.health.verdict import Outcome, Ruling, Word, judged
 from benchsuite.report.read.load import Row
 from benchsuite.report.show.format import number, one_line, percent
+
+# From this number on, bad links that share a GPU point at the GPU.
+_SHARING = 3
 
 
 @dataclass
@@ -67,7 +73,7 @@ def outcomes(found: Found, rules: Rules, base: Base | None, around: Around) -> l
     for test, word in zip(tests, decided, strict=True):
         test.figure.rulings.append(_compared(test, word))
     ran = [_failed(row) for row in found.failed]
-    done = [_outcome(figure, by_check[figure.measured.check], rules, around) for figure in figures]
+    done = _shared_ends([_outcome(figure, by_check[figure.measured.check], rules, around) for figure in figures])
     return [*ran, *done, *(_gap(gap, rules) for gap in found.gaps)]
 
 
@@ -119,14 +125,22 @@ def _against_peers(figures: Sequence[_Figure], tolerance: Tolerance, base: Base 
             groups[place.arrow, frozenset(gpu.name for gpu in place.gpus)].append(figure)
     for group in groups.values():
         links = bool(group[0].measured.place.arrow)
-        compare = from_links if links else from_peers
-        found = compare([figure.middle for figure in group], tolerance.spread, group[0].check.better)
+        found = _deviations(group, tolerance.spread, links)
         for figure, deviation in zip(group, found, strict=True):
             if deviation:
                 yield _Test(figure, "peer", deviation, tolerance)
             else:
                 why = f"there is no other {'link' if links else 'GPU of its model'} to compare with"
                 figure.rulings.append(Ruling(rule="peer", word="NOT RUN", reason=why))
+
+
+def _deviations(group: Sequence[_Figure], spread: float, links: bool) -> list[Deviation | None]:
+    values, better = [figure.middle for figure in group], group[0].check.better
+    if not links:
+        return from_peers(values, spread, better)
+    places = [figure.measured.place for figure in group]
+    ends = [(place.gpus[0].visible_index, place.gpus[1].visible_index) for place in places]
+    return from_links(ends, values, spread, better, directed=places[0].arrow == ">")
 
 
 def _against_base(figures: Sequence[_Figure], tolerance: Tolerance, base: Base | None) -> Iterator[_Test]:
@@ -185,9 +199,21 @@ def _outcome(figure: _Figure, of_check: Sequence[_Figure], rules: Rules, around:
         threshold=deciding.threshold if deciding else None,
         reason=one_line(reason or "there is nothing to judge it by", 400),
         cause=cause,
-        command=command_line(measured.rows[0].task),
+        command=shows(measured.rows[0].task),
         rulings=tuple(rulings),
     )
+
+
+def _shared_ends(found: list[Outcome]) -> list[Outcome]:
+    """Where all bad links of a check share one GPU, the cause is that GPU, not the links."""
+    for check in dict.fromkeys(one.check for one in found if len(one.uuids) == 2):
+        bad = [one for one in found if one.check == check and one.word == "FAIL"]
+        shared = set.intersection(*(set(one.uuids) for one in bad)) if len(bad) >= _SHARING else set()
+        if len(shared) == 1:
+            (uuid,) = shared
+            cause = f"the links of one GPU, {uuid}: all {len(bad)} bad ones end there"
+            found = [msgspec.structs.replace(one, cause=cause) if one in bad else one for one in found]
+    return found
 
 
 def _failed(row: Row) -> Outcome:
@@ -220,7 +246,13 @@ def _plain(
         uuids=tuple(gpu.uuid for gpu in place.gpus),
         word=word,
         reason=reason,
-        command=command_line(row.task) if row else "",
+        command=shows(row.task) if row else "",
         missing=missing,
         rulings=(ruling,),
     )
+
+
+def shows(task: Task) -> str:
+    """The command that runs a task alone. Results of other programs may lack the variables that name its GPUs."""
+    named = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in task.gpus)}
+    return command_line(msgspec.structs.replace(task, environ={**named, **task.environ}))

@@ -37,7 +37,11 @@ def judge(folder: Path, rules: Rules, base: str | None = None) -> list[Node]:
         ResultError: the folder is no run, or the base is none.
         ProfileError: a file of cards is not valid.
     """
-    loaded, watched = load(folder), read_watched(folder)
+    return judge_loaded(load(folder), read_watched(folder), rules, base)
+
+
+def judge_loaded(loaded: Loaded, watched: Watched | None, rules: Rules, base: str | None = None) -> list[Node]:
+    """As `judge`, for a run folder that is read already."""
     default = loaded.machines[0].host if loaded.machines else "unknown host"
     hosts = dict.fromkeys(_host(row, default) for row in loaded.rows)
     return [_node(replace(loaded, rows=_of(host, loaded, default)), host, watched, rules, base) for host in hosts]

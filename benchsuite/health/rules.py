@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -20,7 +20,6 @@ from benchsuite.describe import cards
 from benchsuite.errors import ProfileError, nearest
 from benchsuite.schema import Record
 
-T = TypeVar("T")
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 _Positive = Annotated[float, Meta(gt=0)]
 _Text = Annotated[str, Meta(min_length=1)]
@@ -74,6 +73,10 @@ class Floor(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def limit(self, better: str) -> float:
         """The floor; a ceiling where less is better."""
         return self.reference * (1 - self.margin if better == "higher" else 1 + self.margin)
+
+
+# What a file may give for a check: one floor, or several for different numbers of GPUs.
+Floors: Any = Floor | tuple[Floor, ...]
 
 
 class Xids(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -184,23 +187,27 @@ def _read(file: Path) -> _File:
             raise ProfileError(f"{file}: unknown part '{part}'{nearest(part, _File.__struct_fields__)}")
         if part == "xids":
             parts[part] = _converted(value, Xids, f"{file}: xids")
-        elif not isinstance(value, dict):
-            raise ProfileError(f"{file}: {part}: expected a mapping of names, found {value!r}")
         else:
-            parts[part] = {
-                name: _converted(entry, _ENTRIES[part], f"{file}: {part} '{name}'") for name, entry in value.items()
-            }
+            at = f"{file}: {part}"
+            entries = _mapping(value, at)
+            parts[part] = {name: _entry(part, entry, f"{at} '{name}'") for name, entry in entries.items()}
     return _File(**parts)
 
 
-_ENTRIES: dict[str, Any] = {
-    "checks": Check,
-    "tolerances": Tolerance,
-    "floors": dict[str, Floor | tuple[Floor, ...]],
-}
+def _mapping(value: object, at: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise ProfileError(f"{at}: expected a mapping of names, found {value!r}")
+    return value
 
 
-def _converted(value: object, kind: type[T], at: str) -> T:
+def _entry(part: str, value: object, at: str) -> object:
+    if part == "floors":
+        of_card = _mapping(value, at).items()
+        return {check: _converted(floor, Floors, f"{at}: check '{check}'") for check, floor in of_card}
+    return _converted(value, Check if part == "checks" else Tolerance, at)
+
+
+def _converted(value: object, kind: Any, at: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
