@@ -1,4 +1,4 @@
-"""Works whose results have the same bits on every healthy device of one model: no random numbers, additions in one order."""
+"""Works whose results have the same bits on each healthy device of one model: nothing random, one order of additions."""
 
 from __future__ import annotations
 
