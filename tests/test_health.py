@@ -12,16 +12,21 @@ from typing import Any
 import msgspec
 import pytest
 from conftest import Call, keep_run, make_gpu, make_result, make_run, make_task
+from fake_nvml import card as nvml_card
+from fake_nvml import play
 from made_telemetry import make_device, make_telemetry
 
+from benchsuite.commands import _passes
 from benchsuite.describe.tasks import Gpu, Job, Placement
 from benchsuite.errors import ProfileError
 from benchsuite.health import rules as of_rules
 from benchsuite.health.deviation import FAMILY_ERROR, decide, from_base, from_links, from_peers
 from benchsuite.health.nodes import judge, judge_loaded
 from benchsuite.health.rules import Tolerance
-from benchsuite.health.state import GpuFacts, NodeState, Watched, XidEvent
+from benchsuite.health.state import GpuFacts, NodeState, Watched, XidEvent, of_gpu
 from benchsuite.health.verdict import Node, Outcome
+from benchsuite.host import digest
+from benchsuite.host.device import Device
 from benchsuite.measurement import Reading
 from benchsuite.records import Result
 from benchsuite.report.read.load import Loaded, row_of
@@ -215,6 +220,65 @@ def test_a_flipped_bit_is_silent_corruption(tmp_path: Path) -> None:
     )
     verdict = outcome(node, "corruption_verdict", "node")
     assert (verdict.word, verdict.value) == ("FAIL", "GPU 3 differs from the others")
+
+
+def seen_by_nvml(monkeypatch: pytest.MonkeyPatch, index: int, **answers: Any) -> DeviceTelemetry:
+    """What the monitor's samples of a made-up card say in 15 s."""
+    well = {"nvmlDeviceGetClockInfo": 1755, "nvmlDeviceGetCurrentClocksEventReasons": 4, **answers}
+    play(monkeypatch, *(nvml_card(place, **well) for place in range(index + 1)))
+    named = msgspec.structs.replace(card(index), uuid=f"GPU-{index}{index}")
+    device = Device(named, {})
+    samples = [msgspec.structs.replace(device.sample(), monotonic_s=1000.0 + second) for second in range(16)]
+    found = digest.summarise(card(index), samples, {}, own_pids={11})
+    device.close()
+    return found
+
+
+NVML_FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "lowered clocks": (
+        {"nvmlDeviceGetClockInfo": 1005, "nvmlDeviceGetCurrentClocksEventReasons": 2},
+        "its SM clock is 1,005 of 1,980 MHz without heat or a power cap: clocks are locked or lowered",
+    ),
+    "heat": (
+        {"nvmlDeviceGetClockInfo": 1200, "nvmlDeviceGetCurrentClocksEventReasons": 0x40},
+        "hw_thermal slow-down for 100.0 % of the time",
+    ),
+    "a busy neighbour": (
+        {
+            "nvmlDeviceGetComputeRunningProcesses": [
+                {"pid": 11, "usedGpuMemory": 1},
+                {"pid": 4711, "usedGpuMemory": 2 << 30},
+            ]
+        },
+        "another process computes on it: pid 4711 (2,048 MiB)",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", NVML_FAULTS)
+def test_a_fault_in_the_made_up_nvml_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """The answers of NVML go through the samples and the summary of a task to the cause of the verdict."""
+    answers, cause = NVML_FAULTS[fault]
+    sick = seen_by_nvml(monkeypatch, 0, **answers)
+    others = [seen_by_nvml(monkeypatch, index) for index in (1, 2, 3)]
+    results = [
+        of_card("matmul_bf16", card(index), 400_000.0 if index == 0 else 655_000.0, device)
+        for index, device in enumerate([sick, *others])
+    ]
+    node = judged(tmp_path, results, 4)
+    assert node.word == "FAIL"
+    assert (outcome(node, "matmul_bf16", "GPU 0").cause or "").startswith(cause)
+
+
+def test_the_state_of_made_up_cards_is_read_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = {"nvmlDeviceGetCurrPcieLinkWidth": 8, "nvmlDeviceGetMaxPcieLinkWidth": 16}
+    play(monkeypatch, nvml_card(0, **narrow), nvml_card(1, nvmlDeviceGetRemappedRows=[0, 1, 1, 0]))
+    gpus = [msgspec.structs.replace(card(index), uuid=f"GPU-{index}{index}") for index in (0, 1, 2)]
+    state = _passes.state_of(gpus)
+    found = [{one.check: one.word for one in of_gpu(facts, facts, state, of_rules.load())} for facts in state.gpus]
+    assert (found[0]["pcie_link"], found[0]["ecc"], found[0]["row_remapping"]) == ("FAIL", "NOT RUN", "NOT RUN")
+    assert found[1]["row_remapping"] == "FAIL"
+    assert found[2] == {"answers": "FAIL"}, "NVML knows no such card"
 
 
 STATES: dict[str, tuple[dict[str, Any], str, str, str]] = {

@@ -69,7 +69,7 @@ def run(
         return Progress(figure, settled=left.settled, foresee=_nothing)
 
     folder = _folder(out, mode)
-    before = _state(gpus)
+    before = state_of(gpus)
     try:
         session.execute(plan(1), chosen.used(), folder, Progress(figure, foresee=_nothing), how)
     except BenchError:
@@ -79,7 +79,7 @@ def run(
         raise
     passes = 1
     while True:
-        _keep(folder, Watched(mode=mode, expected_gpus=expected_gpus, before=before, after=_state(gpus)))
+        _keep(folder, Watched(mode=mode, expected_gpus=expected_gpus, before=before, after=state_of(gpus)))
         if time.monotonic() - began_s >= seconds:
             return folder
         judged(folder)
@@ -98,7 +98,7 @@ def _nothing(tasks: Sequence[Task]) -> Sequence[str]:
     return ()
 
 
-def _state(gpus: Sequence[Gpu]) -> NodeState:
+def state_of(gpus: Sequence[Gpu]) -> NodeState:
     """What NVML and the kernel's log say now."""
     from benchsuite.health.state import GpuFacts, NodeState, XidEvent
     from benchsuite.host import fitness
@@ -111,7 +111,7 @@ def _state(gpus: Sequence[Gpu]) -> NodeState:
         found.append(msgspec.convert({**same, **place}, GpuFacts))
     if not gpus:
         return NodeState(xid_reason="no GPU is used")
-    log = fitness.xid_events(gpus)
+    log = fitness.xid_log()
     xids = tuple(XidEvent(pci=xid.pci, code=xid.code, text=xid.text) for xid in log.events) if log.readable else None
     return NodeState(gpus=tuple(found), xids=xids, xid_reason=log.reason)
 

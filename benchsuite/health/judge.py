@@ -102,7 +102,7 @@ def _absolute(figure: _Figure, rules: Rules) -> Iterator[Ruling]:
 def _floor(figure: _Figure, rules: Rules) -> Ruling:
     gpus = figure.measured.rows[0].task.gpus
     if not gpus:
-        return Ruling(rule="floor", word="NOT RUN", reason="no floor is known for hosts")
+        return Ruling(rule="floor", word="NOT RUN", reason="no floor is known for hosts; compare with --base")
     names = {gpu.name for gpu in figure.measured.place.gpus or gpus}
     known = cards.find(next(iter(names))) if len(names) == 1 else None
     floor = rules.floor(figure.measured.check, known.name if known else None, len(gpus))

@@ -53,7 +53,8 @@ def _not_run(node: Node, style: Callable[..., str]) -> Iterator[str]:
     by_reason: dict[str, dict[str, None]] = defaultdict(dict)
     for one in node.outcomes:
         if one.word == "NOT RUN" and not one.missing:
-            by_reason[one.reason][one.title] = None
+            figure = f" {one.figure}" if one.figure and one.place == "node" else ""
+            by_reason[one.reason][one.title + figure] = None
     for reason, titles in by_reason.items():
         yield f"  {_word('NOT RUN', style)}  {', '.join(few(titles, 6))}: {one_line(reason)}"
 

@@ -87,6 +87,10 @@ def of_gpu(before: GpuFacts, after: GpuFacts, state: NodeState, rules: Rules) ->
     Args:
         state: after the run.
     """
+    if gone := after.reasons.get("gpu"):
+        cause = "a GPU that fell off the bus, or needs a reset"
+        yield _outcome("answers", after, "FAIL", f"it does not answer: {gone}", "nvidia-smi -L", cause=cause)
+        return
     yield _ecc(before, after)
     yield _remapping(after)
     yield _pcie(before, after)
