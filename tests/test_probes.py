@@ -38,10 +38,8 @@ def test_a_product_of_matrices_counts_two_operations_for_each_multiply_add() -> 
     workload = probe_matmul.build(probe_matmul.Params(dtype="fp32", size=128, others=(), others_s=0.001))
     batches = workload.batches(Share())
     assert workload.step
-    items = [workload.step(next(batches)) for _ in range(4)]
-    times = -(-(10**9) // (2 * 128**3))
-    assert sum(items) == 4 * times * 2 * 128**3 // 10**9
-    assert min(items) > 0, "a step completes an item"
+    items = [workload.step(next(batches)) for _ in range(300)]
+    assert sum(items) == 300 * 2 * 128**3 // 10**9 == 1
 
 
 def test_fp8_without_a_gpu_that_has_it_is_refused() -> None:
