@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +122,11 @@ def _read_memory(reader: _Reader) -> None:
         ("remap_failed", bool),
     )
     for place, (name, convert) in enumerate(rows):
-        reader.read(
-            name, lambda found, place=place, convert=convert: convert(found[place]), "nvmlDeviceGetRemappedRows"
-        )
+        reader.read(name, partial(_at, place, convert), "nvmlDeviceGetRemappedRows")
+
+
+def _at(place: int, convert: Callable[[Any], Any], found: Any) -> Any:
+    return convert(found[place])
 
 
 def _read_clocks(reader: _Reader) -> None:

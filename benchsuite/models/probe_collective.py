@@ -18,7 +18,7 @@ from typing import Literal
 from benchsuite.errors import ModelError
 from benchsuite.measurement import Reading
 from benchsuite.models import Share, Workload, fusible
-from benchsuite.models.probes import GIGA, Amount, times_for, workload_of
+from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.collectives import Buffers, bus_bytes, rounded
 from benchsuite.models.probes.group import check_group, seconds_together
 from benchsuite.schema import finite
@@ -58,15 +58,13 @@ class Exchanges:
         self._buffers = Buffers(params.operation, size_bytes, share.ranks, share.device)
         self._call = self._buffers.call(size_bytes)
         self._work = self._bus_bytes(size_bytes)
-        self._times = times_for(self._work, GIGA)
 
     def _bus_bytes(self, size_bytes: int) -> int:
         return bus_bytes(self._params.operation, rounded(size_bytes, self._ranks), self._ranks)
 
     def step(self) -> int:
-        for _ in range(self._times):
-            self._call()
-        return self._amount.items(self._times * self._work)
+        self._call()
+        return self._amount.items(self._work)
 
     def readings(self) -> Mapping[str, Reading]:
         """Bus bandwidth and time of each size; the same number of operations on all ranks."""

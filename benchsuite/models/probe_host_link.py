@@ -15,7 +15,7 @@ import torch
 
 from benchsuite.measurement import Reading
 from benchsuite.models import Positive, Share, Workload, fusible
-from benchsuite.models.probes import GIGA, Amount, times_for, workload_of
+from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.host_link import Link
 
 SMALL: dict[str, object] = {"megabytes": 5}
@@ -36,16 +36,14 @@ class OneWay:
     def __init__(self, params: Params) -> None:
         self._params, self._amount = params, Amount(GIGA)
         self._bytes = 1_000_000 * params.megabytes
-        self._times = times_for(self._bytes, GIGA)
 
     def begin(self, share: Share) -> None:
         link = Link(torch.device(share.device), self._bytes)
         self._copy = link.to_device if self._params.direction == "to_device" else link.to_host
 
     def step(self) -> int:
-        for _ in range(self._times):
-            self._copy()
-        return self._amount.items(self._times * self._bytes)
+        self._copy()
+        return self._amount.items(self._bytes)
 
     def readings(self) -> Mapping[str, Reading]:
         """None: the rate is all."""

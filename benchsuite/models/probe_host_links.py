@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from benchsuite.measurement import Reading
 from benchsuite.models import Positive, Share, Workload, fusible
-from benchsuite.models.probes import GIGA, Amount, times_for, workload_of
+from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.devices import devices_of, median, timed
 from benchsuite.models.probes.host_link import Link
 from benchsuite.schema import finite
@@ -40,7 +40,6 @@ class Turns:
     def __init__(self, params: Params) -> None:
         self._bytes = 1_000_000 * params.megabytes
         self._amount = Amount(GIGA)
-        self._times = times_for(self._bytes, GIGA)
         self._rates: dict[tuple[str, int], list[float]] = defaultdict(list)
 
     def begin(self, share: Share) -> None:
@@ -50,15 +49,9 @@ class Turns:
     def step(self) -> int:
         place, way = next(self._turns)
         link = self._links[place]
-        copy = link.to_device if way == "to_device" else link.to_host
-
-        def copies() -> None:
-            for _ in range(self._times):
-                copy()
-
-        work = self._times * self._bytes
-        self._rates[way, place].append(work / timed(copies, link.device) / GIGA)
-        return self._amount.items(work)
+        elapsed_s = timed(link.to_device if way == "to_device" else link.to_host, link.device)
+        self._rates[way, place].append(self._bytes / elapsed_s / GIGA)
+        return self._amount.items(self._bytes)
 
     def readings(self) -> Mapping[str, Reading]:
         """The median rate of each GPU, for both directions."""

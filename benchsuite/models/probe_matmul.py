@@ -20,7 +20,7 @@ import torch
 from benchsuite.measurement import Reading
 from benchsuite.models import Positive, Share, Workload, fusible, seeded_for
 from benchsuite.models.language import fp8
-from benchsuite.models.probes import GIGA, Amount, times_for, workload_of
+from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.devices import LEAST_S, seconds_per_call
 from benchsuite.schema import finite
 
@@ -70,7 +70,6 @@ class Products:
     def __init__(self, params: Params) -> None:
         self._params, self._amount = params, Amount(GIGA)
         self._work = flops_of(params.size)
-        self._times = times_for(self._work, GIGA)
 
     def begin(self, share: Share) -> None:
         """Raises ModelError: see `product_of`."""
@@ -80,9 +79,8 @@ class Products:
         self._product = product_of(self._params.dtype, self._params.size, share.device, share.seed)
 
     def step(self) -> int:
-        for _ in range(self._times):
-            self._product()
-        return self._amount.items(self._times * self._work)
+        self._product()
+        return self._amount.items(self._work)
 
     def readings(self) -> Mapping[str, Reading]:
         """The rate at each size."""

@@ -17,7 +17,7 @@ import torch
 
 from benchsuite.measurement import Reading
 from benchsuite.models import Positive, Share, Workload, fusible
-from benchsuite.models.probes import GIGA, Amount, times_for, workload_of
+from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.devices import seconds_per_call
 from benchsuite.schema import finite
 
@@ -40,7 +40,6 @@ class Copies:
         self._bytes = 1_000_000 * params.megabytes
         self._triad_s = params.triad_s
         self._amount = Amount(GIGA)
-        self._times = times_for(2 * self._bytes, GIGA)
 
     def begin(self, share: Share) -> None:
         self._device = share.device
@@ -49,9 +48,8 @@ class Copies:
         )
 
     def step(self) -> int:
-        for _ in range(self._times):
-            self._a.copy_(self._b)
-        return self._amount.items(self._times * 2 * self._bytes)
+        self._a.copy_(self._b)
+        return self._amount.items(2 * self._bytes)
 
     def readings(self) -> Mapping[str, Reading]:
         """The rate of the triad."""

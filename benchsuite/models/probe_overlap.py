@@ -59,8 +59,7 @@ class Overlap:
         self._reduce_s = seconds_together(self._reduce, share.device, params.alone_s)
         self._products = 1
         one_s = seconds_together(self._compute, share.device, params.alone_s)
-        fitting = max(1, round(self._reduce_s / one_s), -(-GIGA // flops_of(params.size)))
-        self._products = agreed(fitting)
+        self._products = agreed(max(1, round(self._reduce_s / one_s)))
         self._compute_s = seconds_together(self._compute, share.device, params.alone_s)
 
     def _compute(self) -> None:

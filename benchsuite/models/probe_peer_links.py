@@ -23,7 +23,7 @@ import torch
 from benchsuite.errors import ModelError
 from benchsuite.measurement import Reading
 from benchsuite.models import Positive, Share, Workload, fusible
-from benchsuite.models.probes import GIGA, Amount, times_for, workload_of
+from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.devices import devices_of, median, seconds_per_call, timed
 from benchsuite.schema import finite
 
@@ -47,7 +47,7 @@ class Pairs:
         self._bytes = 1_000_000 * params.megabytes
         self._both_s = params.both_s
         self._amount = Amount(GIGA)
-        self._times = max(params.copies, times_for(self._bytes, GIGA))
+        self._times = params.copies
         self._rates: dict[tuple[int, int], list[float]] = defaultdict(list)
 
     def begin(self, share: Share) -> None:

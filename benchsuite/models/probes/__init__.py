@@ -65,9 +65,4 @@ class Amount:
         return whole
 
 
-def times_for(work: int, per_item: int) -> int:
-    """How often a step does some work, at least once, so that each step completes an item."""
-    return -(-per_item // work)
-
-
 GIGA = 1_000_000_000

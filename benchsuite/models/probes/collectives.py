@@ -45,10 +45,16 @@ class Buffers:
         if self._operation == "all_reduce":
             return partial(dist.all_reduce, whole)
         if self._operation == "all_gather":
-            return partial(dist.all_gather_into_tensor, whole, part)
+            return partial(_named("all_gather_single", "all_gather_into_tensor"), whole, part)
         if self._operation == "reduce_scatter":
-            return partial(dist.reduce_scatter_tensor, part, whole)
+            return partial(_named("reduce_scatter_single", "reduce_scatter_tensor"), part, whole)
         return partial(dist.all_to_all_single, self._parts[:count], whole)
+
+
+def _named(name: str, before: str) -> Callable[..., object]:
+    """A function of torch.distributed by its name of today, or by that of torch before 2.14."""
+    found: Callable[..., object] = getattr(dist, name, None) or getattr(dist, before)
+    return found
 
 
 def rounded(size_bytes: int, ranks: int) -> int:

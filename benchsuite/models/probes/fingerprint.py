@@ -26,7 +26,7 @@ def fingerprint(tensor: Tensor) -> Tensor:
     for first in range(0, len(bits), _CHUNK):
         part = bits[first : first + _CHUNK].to(torch.int64)
         places = torch.arange(first + 1, first + 1 + len(part), device=tensor.device)
-        sums += torch.stack((part.sum(), part.mul_(places).sum()))
+        sums += torch.stack((part.sum(), (part * places).sum()))
     return sums
 
 

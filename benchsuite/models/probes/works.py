@@ -1,4 +1,4 @@
-"""Works whose results have the same bits on each healthy device of one model: nothing random, one order of additions."""
+"""Works whose results have the same bits on each healthy device of one model: nothing random, one order of adding."""
 
 from __future__ import annotations
 
