@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from benchsuite.errors import BenchError, OutputError, reason
+from benchsuite.describe.invocation import program
+from benchsuite.errors import BenchError, Interrupted, OutputError, reason
 
 if TYPE_CHECKING:
     from benchsuite.describe.tasks import Gpu, Plan, Task
@@ -69,22 +71,24 @@ def run(
         return Progress(figure, settled=left.settled, foresee=_nothing)
 
     folder = _folder(out, mode)
-    before = state_of(gpus)
+    before, passes = state_of(gpus), 1
     try:
-        session.execute(plan(1), chosen.used(), folder, Progress(figure, foresee=_nothing), how)
+        session.execute(plan(passes), chosen.used(), folder, Progress(figure, foresee=_nothing), how)
+        while True:
+            _keep(folder, Watched(mode=mode, expected_gpus=expected_gpus, before=before, after=state_of(gpus)))
+            if time.monotonic() - began_s >= seconds:
+                return folder
+            judged(folder)
+            passes += 1
+            session.resume(plan(passes), folder, progress_of, how)
     except BenchError:
         if not out:
             with contextlib.suppress(OSError):
-                folder.rmdir()  # the folder is empty, since nothing was started
+                folder.rmdir()  # nothing was started if the folder is empty
         raise
-    passes = 1
-    while True:
-        _keep(folder, Watched(mode=mode, expected_gpus=expected_gpus, before=before, after=state_of(gpus)))
-        if time.monotonic() - began_s >= seconds:
-            return folder
-        judged(folder)
-        passes += 1
-        session.resume(plan(passes), folder, progress_of, how)
+    except Interrupted:
+        _say_interrupted(folder)
+        raise
 
 
 def _folder(out: str | None, mode: str) -> Path:
@@ -133,8 +137,8 @@ def _keep(folder: Path, watched: Watched) -> None:
         raise OutputError(f"{folder / FILE}: cannot be written: {reason(error)}") from None
 
 
-def say_interrupted(folder: str | None) -> None:
-    """Where the results of an interrupted run are."""
-    if folder:
+def _say_interrupted(folder: Path) -> None:
+    """Say where the results so far are."""
+    if (folder / "run.json").exists():
         with contextlib.suppress(OSError):
-            click.echo(f"Judge what there is: benchsuite health {folder}", err=True)
+            click.echo(f"Judge what there is: {program()} health {shlex.quote(str(folder))}", err=True)

@@ -73,7 +73,7 @@ def command(
 
     Exit status: 0 for PASS and WARN, 1 for FAIL, 2 if a node is NOT RUN or for wrong input.
     """
-    from benchsuite.errors import Interrupted, UsageError
+    from benchsuite.errors import UsageError
     from benchsuite.health import rules as of_rules
 
     modes = [name for name, given in (("quick", quick), ("accept", accept), ("soak", soak)) if given]
@@ -92,20 +92,13 @@ def command(
         from benchsuite.commands import _passes
 
         mode = modes[0] if modes else "quick"
-        said: list[str] = []
 
         def judged(folder: Path) -> None:
-            said.append(str(folder))
             for line in _pass_lines(folder, rules, base):
                 click.echo(line, err=True)
 
-        try:
-            ran = _passes.run(
-                profile or PROFILES[mode], mode, out, seconds=soak or 0.0, expected_gpus=gpus, judged=judged
-            )
-        except Interrupted:
-            _passes.say_interrupted(said[-1] if said else out)
-            raise
+        name = profile or PROFILES[mode]
+        ran = _passes.run(name, mode, out, seconds=soak or 0.0, expected_gpus=gpus, judged=judged)
         click.echo(f"Results: {ran}", err=True)
         outs = (ran,)
     return _show(outs, rules, base, strict=strict, every=every, shape=shapes[0] if shapes else "")

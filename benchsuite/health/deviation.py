@@ -1,8 +1,8 @@
 """How far a figure lies on the bad side of its peers, or of a base, and whether chance explains it.
 
 The unit is the standard deviation between healthy cards. It is estimated by 1.4826 x the median absolute deviation
-(MAD) of the node's figures, as robust z-scores do. It is never taken to be below the `spread` of the tolerance, because
-the MAD of 3 to 8 figures is often far too small by chance. Tests are one-sided, since a faster card is no fault. Holm's
+(MAD) of the other cards, as robust z-scores do. It is never taken to be below the `spread` of the tolerance, because
+the MAD of a few figures is often far too small by chance. Tests are one-sided, since a faster card is no fault. Holm's
 adjustment (1979) covers all checks, GPUs and links of a node, with peers and base in one family.
 
 At the level used here, a healthy node passes 20 runs of 20 in 95 % of cases, if its cards differ by no more than
@@ -40,7 +40,7 @@ class Deviation:
         effect: relative to the reference; negative is worse, whatever is better.
         z: the same in standard deviations of healthy cards.
         p: the probability that chance makes a deviation as bad.
-        reference: the median of the peers or of the base.
+        reference: the median of the others, or the mean of the base.
         n: the figures behind the reference.
     """
 
@@ -60,7 +60,7 @@ class Decided:
 
 
 def from_peers(values: Sequence[float], spread: float, better: Better) -> list[Deviation | None]:
-    """Each figure against the median of all; of two, the worse one against the other.
+    """Each figure against the median of the others.
 
     Args:
         values: above 0.
@@ -71,15 +71,20 @@ def from_peers(values: Sequence[float], spread: float, better: Better) -> list[D
     if len(values) < 2 or min(values) <= 0:
         return [None] * len(values)
     logs = [_log(value, better) for value in values]
-    if len(logs) == 2:
-        # Only the ratio is known. The better one is the reference.
-        best = max(logs)
-        return [
-            _deviation(log - best, math.sqrt(2) * spread, max(values, key=lambda v: _log(v, better)), 2) for log in logs
-        ]
-    middle = statistics.median(logs)
-    scale = max(spread, _OF_MAD * statistics.median(abs(log - middle) for log in logs))
-    return [_deviation(log - middle, scale, statistics.median(values), len(values)) for log in logs]
+    error = math.sqrt(1 + _median_variance(len(logs) - 1))
+    found: list[Deviation | None] = []
+    for i, log in enumerate(logs):
+        others = logs[:i] + logs[i + 1 :]
+        middle = statistics.median(others)
+        scale = max(spread, _OF_MAD * statistics.median(abs(other - middle) for other in others))
+        reference = statistics.median((*values[:i], *values[i + 1 :]))
+        found.append(_deviation(log - middle, scale * error, reference, len(others)))
+    return found
+
+
+def _median_variance(n: int) -> float:
+    """The variance of the median of n normal figures, in units of theirs; a little too large between 3 and infinity."""
+    return 1 / n if n <= 2 else math.pi / 2 / n
 
 
 def from_links(

@@ -165,10 +165,10 @@ def _compared(test: _Test, decided: Decided) -> Ruling:
     side = worse if one.effect < 0 else "above" if worse == "below" else "below"
     if test.rule == "base":
         what = f"the base's {number(one.reference)} ({one.n} figure{'' if one.n == 1 else 's'})"
-    elif one.n == 2:
+    elif one.n == 1:
         what = f"the other's {number(one.reference)}"
     else:
-        what = f"the median {number(one.reference)} of {one.n}"
+        what = f"the median {number(one.reference)} of the {one.n} others"
     reason = f"{percent(size)} {side} {what}"
     if decided.word == "WARN" and not decided.significant:
         reason = f"{reason}, which is not significant, since they differ so much"
