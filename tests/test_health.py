@@ -147,7 +147,8 @@ def test_the_verdict_counts_what_passed_and_shows_every_figure(tmp_path: Path) -
     assert (found.word, found.unit, found.uuids) == ("PASS", "TFLOP/s", ("GPU-0003",))
     assert found.value == pytest.approx(655, rel=0.03)
     assert [ruling.rule for ruling in found.rulings] == ["floor", "peer"]
-    assert "floor 588.6: 654.0 less 10 % (measured by benchsuite's authors on 2 x H200" in found.reason
+    assert found.reason.startswith("floor 588.6 (654.0 less 10 %); ")
+    assert found.sources[0].startswith("measured by benchsuite's authors on 2 x H200")
 
 
 # --- planted faults
@@ -488,7 +489,8 @@ def test_own_floors_go_before_the_shipped_ones(call: Call, tmp_path: Path) -> No
     keep_run(tmp_path / "run", healthy(), run=make_run(8))
     code, out, _ = call("health", tmp_path / "run", "--rules", tmp_path / "own.yaml")
     assert code == 1
-    assert "floor 4,500: 4,500 (our contract)" in out
+    assert "GB/s: floor 4,500; show: " in out
+    assert "source: our contract" in out
 
 
 def test_every_floor_is_of_a_known_card_with_a_source_and_below_its_peak() -> None:

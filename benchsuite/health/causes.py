@@ -31,9 +31,11 @@ class Around:
 
     Attributes:
         states: UUID -> the GPU's state after the run.
+        cards: name of a GPU by NVML -> its key in the table of cards.
     """
 
     states: Mapping[str, GpuFacts]
+    cards: Mapping[str, str]
 
 
 def neighbours(rows: Sequence[Row], uuid: str) -> tuple[GpuProcess, ...]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
-from benchsuite.describe import cards
 from benchsuite.describe.command_line import command_line
 from benchsuite.describe.tasks import Task
 from benchsuite.health.bases import Base
@@ -60,7 +59,7 @@ def outcomes(found: Found, rules: Rules, base: Base | None, around: Around) -> l
     figures = [_Figure(measured, rules.checks[measured.check]) for measured in found.measured]
     tests: list[_Test] = []
     for figure in figures:
-        figure.rulings += _absolute(figure, rules)
+        figure.rulings += _absolute(figure, rules, around)
     by_check: dict[str, list[_Figure]] = defaultdict(list)
     for figure in figures:
         by_check[figure.measured.check].append(figure)
@@ -73,14 +72,16 @@ def outcomes(found: Found, rules: Rules, base: Base | None, around: Around) -> l
     for test, word in zip(tests, decided, strict=True):
         test.figure.rulings.append(_compared(test, word))
     ran = [_failed(row) for row in found.failed]
-    done = _shared_ends([_outcome(figure, by_check[figure.measured.check], rules, around) for figure in figures])
-    return [*ran, *done, *(_gap(gap, rules) for gap in found.gaps)]
+    tasks = {figure.measured.rows[0].task.id: figure.measured.rows[0].task for figure in figures}
+    commands = {name: shows(task) for name, task in tasks.items()}
+    done = [_outcome(figure, by_check[figure.measured.check], rules, around, commands) for figure in figures]
+    return [*ran, *_shared_ends(done), *(_gap(gap, rules) for gap in found.gaps)]
 
 
 # --- the rules
 
 
-def _absolute(figure: _Figure, rules: Rules) -> Iterator[Ruling]:
+def _absolute(figure: _Figure, rules: Rules, around: Around) -> Iterator[Ruling]:
     """Floor, `most` and `expect`: what needs no other figure."""
     check, measured = figure.check, figure.measured
     if check.expect is not None:
@@ -92,28 +93,28 @@ def _absolute(figure: _Figure, rules: Rules) -> Iterator[Ruling]:
     if check.most is not None:
         most = max(measured.values)
         reason = f"at most {number(check.most) if check.most else '0'} is right"
-        yield Ruling(
-            rule="most", word="FAIL" if most > check.most else "PASS", value=most, threshold=check.most, reason=reason
-        )
+        word: Word = "FAIL" if most > check.most else "PASS"
+        yield Ruling(rule="most", word=word, value=most, threshold=check.most, reason=reason)
     if check.against:
-        yield _floor(figure, rules)
+        yield _floor(figure, rules, around)
 
 
-def _floor(figure: _Figure, rules: Rules) -> Ruling:
+def _floor(figure: _Figure, rules: Rules, around: Around) -> Ruling:
     gpus = figure.measured.rows[0].task.gpus
     if not gpus:
         return Ruling(rule="floor", word="NOT RUN", reason="no floor is known for hosts; compare with --base")
     names = {gpu.name for gpu in figure.measured.place.gpus or gpus}
-    known = cards.find(next(iter(names))) if len(names) == 1 else None
-    floor = rules.floor(figure.measured.check, known.name if known else None, len(gpus))
+    card = around.cards.get(next(iter(names))) if len(names) == 1 else None
+    floor = rules.floor(figure.measured.check, card, len(gpus))
     if floor is None:
         on = f" on {len(gpus)} GPUs" if len(gpus) > 1 else ""
         return Ruling(rule="floor", word="NOT RUN", reason=f"no floor is known for {' and '.join(sorted(names))}{on}")
     limit, value = floor.limit(figure.check.better), figure.worst
     bad = value < limit if figure.check.better == "higher" else value > limit
-    of = f"{number(floor.reference)}" + (f" less {percent(floor.margin, 0)}" if floor.margin else "")
-    reason = f"floor {number(limit)}: {of} ({floor.source})"
-    return Ruling(rule="floor", word="FAIL" if bad else "PASS", value=value, threshold=limit, reason=reason)
+    less = f" ({number(floor.reference)} less {percent(floor.margin, 0)})" if floor.margin else ""
+    reason = f"{'floor' if figure.check.better == 'higher' else 'ceiling'} {number(limit)}{less}"
+    word: Word = "FAIL" if bad else "PASS"
+    return Ruling(rule="floor", word=word, value=value, threshold=limit, reason=reason, source=floor.source)
 
 
 def _against_peers(figures: Sequence[_Figure], tolerance: Tolerance, base: Base | None) -> Iterator[_Test]:
@@ -178,7 +179,9 @@ def _compared(test: _Test, decided: Decided) -> Ruling:
 # --- the outcomes
 
 
-def _outcome(figure: _Figure, of_check: Sequence[_Figure], rules: Rules, around: Around) -> Outcome:
+def _outcome(
+    figure: _Figure, of_check: Sequence[_Figure], rules: Rules, around: Around, commands: Mapping[str, str]
+) -> Outcome:
     measured, rulings = figure.measured, figure.rulings
     word = judged(rulings)
     deciding = next((ruling for ruling in rulings if ruling.word == word), None)
@@ -199,7 +202,7 @@ def _outcome(figure: _Figure, of_check: Sequence[_Figure], rules: Rules, around:
         threshold=deciding.threshold if deciding else None,
         reason=one_line(reason or "there is nothing to judge it by", 400),
         cause=cause,
-        command=shows(measured.rows[0].task),
+        command=commands[measured.rows[0].task.id],
         rulings=tuple(rulings),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchsuite.describe import cards
 from benchsuite.describe.tasks import Gpu
 from benchsuite.health.bases import base_of
 from benchsuite.health.causes import (
@@ -58,10 +59,12 @@ def _of(host: str, loaded: Loaded, default: str) -> tuple[Row, ...]:
 def _node(loaded: Loaded, host: str, watched: Watched | None, rules: Rules, base: str | None) -> Node:
     machine = next((m for m in loaded.machines if m.host == host), None)
     states = {facts.uuid: facts for facts in watched.after.gpus} if watched else {}
+    names = {gpu.name for gpu in _gpus(loaded.rows)}
+    keys = {name: known.name for name in names if (known := cards.find(name))}
     against = base_of(base, rules, summarise(loaded)) if base else None
     found = [
         *_present(machine, watched),
-        *outcomes(figures(loaded, rules), rules, against, Around(states)),
+        *outcomes(figures(loaded, rules), rules, against, Around(states, keys)),
         *_states(watched, rules),
         *_telemetry(loaded),
     ]

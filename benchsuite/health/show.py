@@ -34,8 +34,10 @@ def node_lines(nodes: Sequence[Node], style: Callable[..., str], every: bool) ->
             yield ""
             yield f"{node.host}: {_counts(node)}"
         for one in shown:
-            yield f"  {_word(one.word, style)}  {one_line(one.words)}"
-            if one.command and (one.word != "PASS" or every):
+            yield f"  {_word(one.word, style)}  {one_line(one.brief)}"
+            for source in one.sources:
+                yield f"           source: {one_line(source)}"
+            if one.command:
                 yield f"           show: {one.command}"
         yield from _not_run(node, style) if not every else ()
 

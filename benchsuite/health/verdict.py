@@ -23,7 +23,8 @@ class Ruling(Record, frozen=True, kw_only=True):
     word: Word
     value: Annotated[float | str | None, Meta(description="the figure that the rule looked at")] = None
     threshold: Annotated[float | None, Meta(description="FAIL below it, or above where less is better")] = None
-    reason: Annotated[str, Meta(description="why it has this word; the source of a floor")] = ""
+    reason: Annotated[str, Meta(description="why it has this word")] = ""
+    source: Annotated[str | None, Meta(description="where a floor comes from")] = None
 
 
 class Outcome(Record, frozen=True, kw_only=True):
@@ -57,11 +58,16 @@ class Outcome(Record, frozen=True, kw_only=True):
         return f"{self.place} ({', '.join(self.uuids)})" if self.uuids else self.place
 
     @property
-    def words(self) -> str:
-        """The place, title, figure and reason in one line."""
+    def brief(self) -> str:
+        """The place, title, figure, reason and cause in one line."""
         figure = f" {self.figure}" if self.figure else ""
         cause = f"; likely cause: {self.cause}" if self.cause else ""
         return f"{self.where} {self.title}{figure}: {self.reason}{cause}"
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the floors behind the word come from."""
+        return tuple(one.source for one in self.rulings if one.source and one.word == self.word)
 
 
 def judged(rulings: Sequence[Ruling]) -> Word:
@@ -123,4 +129,4 @@ def _with_more(found: Sequence[Outcome]) -> str:
     first = found[0]
     more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
     show = f"; show: {first.command}" if first.command else ""
-    return f"{first.words}{show}{more}"
+    return f"{first.brief}{show}{more}"
