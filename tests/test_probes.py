@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,22 @@ import pytest
 
 pytest.importorskip("torch")
 
+import msgspec
 import torch
 from test_groups import ranks_of, with_pulse
 
 from benchsuite.describe import profile
 from benchsuite.errors import ModelError
-from benchsuite.measurement import Reading
+from benchsuite.measurement import Measurement, Reading
 from benchsuite.models import Share, probe_collective, probe_corruption, probe_matmul, probe_peer_links
 from benchsuite.models.probes import Amount
 from benchsuite.models.probes.collectives import bus_bytes, rounded
 from benchsuite.models.probes.fingerprint import fingerprint, flip
 from benchsuite.models.probes.host_link import cpus_in
 from benchsuite.models.probes.votes import Votes
+from benchsuite.records import Result
+from benchsuite.report.show.one_line import figure
+from benchsuite.report.show.readings import readings_words
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
@@ -191,6 +196,26 @@ def test_the_ranks_of_a_group_measure_together_or_by_the_first(tmp_path: Path) -
     assert None not in found["peer_links"]["readings"]["one_way"]["values"]
     assert "GPU 1 is wrong" in found["corruption"]["readings"]["verdict"]["value"]
     assert reported["beats"] == [steps * len(found)] * 2, "each rank beats once a step"
+
+
+def test_readings_are_shown_in_words_and_many_of_them_by_their_extremes(make_result: Callable[..., Result]) -> None:
+    many = [f"0>{number}" for number in range(1, 12)]
+    readings = {
+        "by_size": Reading(unit="TFLOP/s", values=(654.3, None), labels=("8192", "16384")),
+        "one_way": Reading(unit="GB/s", values=tuple(map(float, range(380, 391))), labels=tuple(many)),
+        "verdict": Reading(unit="word", value="equal"),
+        "hash_attention": Reading(unit="hash", value="ab12"),
+        "launch": Reading(unit="us", value=4.25),
+    }
+    result = make_result()
+    (stream,) = result.measurement.streams
+    streams = (msgspec.structs.replace(stream, readings=readings),)
+    result = msgspec.structs.replace(result, measurement=Measurement(streams=streams))
+    assert readings_words(result) == (
+        "by_size 8192: 654.3, 16384: n/a TFLOP/s; one_way 380.0 (0>1) to 390.0 (0>11) GB/s; verdict equal; "
+        "launch 4.25 us"
+    )
+    assert figure(result).words.endswith("; " + readings_words(result))
 
 
 def test_the_quick_profile_has_jobs_of_the_long_one_with_the_same_parameters() -> None:

@@ -1,10 +1,10 @@
 """Probe: the same work on all GPUs, compared bit by bit (silent corruption).
 
 Application: finding a GPU that computes wrongly now and then without any error, and a link that changes what it
-carries. Paper: Hochschild et al., "Cores that don't count" (2021); He et al., "Understanding Silent Data Corruption in
+carries. Paper: Hochschild et al., "Cores that don't count" (2021); Ma et al., "Understanding Silent Data Corruption in
 LLM Training" (2025). Data set: none; random matrices and images. An item is one comparison: of a result, or of a copy.
 
-In each step every GPU multiplies matrices in bf16 and fp32 (`products` times), computes the forward pass of an
+In each step every GPU multiplies matrices in bf16 (`products` times) and fp32, computes the forward pass of an
 attention, and trains a small network for ten steps. A fingerprint of each result is computed where it lies. Each result
 is then copied to the next GPU of the ring, and its fingerprint is computed there. After a step all GPUs are idle for
 `idle_s` seconds, since a load that changes provokes errors. Only GPUs of one model can be compared.
@@ -34,7 +34,7 @@ from benchsuite.models.probes import workload_of
 from benchsuite.models.probes.devices import devices_of
 from benchsuite.models.probes.fingerprint import fingerprint, flip, hexadecimal
 from benchsuite.models.probes.votes import Votes
-from benchsuite.models.probes.works import Sizes, works_on
+from benchsuite.models.probes.works import Sizes, drawn, works_on
 
 SMALL: dict[str, object] = {"size": 16, "products": 1, "sequence": 8, "images": 2, "idle_s": 0.0}
 
@@ -44,7 +44,7 @@ class Params:
     """`size`, `products`, `sequence`, `images`: see `Sizes`."""
 
     size: Positive = 8192
-    products: Positive = 20
+    products: Positive = 60
     sequence: Positive = 4096
     images: Positive = 256
     idle_s: float = 0.1
@@ -67,7 +67,8 @@ class Comparison:
             raise ModelError(f"plant: there is no GPU {params.plant[0]} among the {len(self._devices)} of this task")
         torch.backends.cudnn.deterministic = True
         sizes = Sizes(params.size, params.products, params.sequence, params.images)
-        self._works = [works_on(device, sizes, share.seed) for device in self._devices]
+        inputs = drawn(sizes, share.seed)
+        self._works = [works_on(device, sizes, inputs) for device in self._devices]
         self._planted_work = next(iter(self._works[0]))
         self._votes = Votes(tuple(self._works[0]), len(self._devices))
 
