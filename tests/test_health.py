@@ -447,7 +447,7 @@ def test_a_gpu_with_slow_links_is_named_by_its_links(tmp_path: Path) -> None:
     node = judged(tmp_path, healthy(links=slow))
     failed = [one for one in node.outcomes if one.word == "FAIL"]
     assert len(failed) == 14
-    assert {one.cause for one in failed} == {"the links of one GPU, GPU-0003: all 14 bad ones end there"}
+    assert {one.cause for one in failed} == {"GPU 3 (GPU-0003), at which all 14 bad links end"}
 
 
 def test_a_base_of_three_figures_has_its_own_scatter() -> None:

@@ -94,9 +94,7 @@ def cause_of(measured: Measured, check: Check, others: Sequence[Measured], aroun
     ]
     if not signs and check.cause:
         return check.cause
-    if not signs or len(signs) < _MOST:
-        signs += [sign for sign in _compared(measured, others) if sign not in signs]
-    return "; ".join(signs[:_MOST]) or None
+    return "; ".join((signs or _compared(measured, others))[:_MOST]) or None
 
 
 def _own(measured: Measured, gpu: Gpu, check: Check, around: Around) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -214,7 +215,8 @@ def _shared_ends(found: list[Outcome]) -> list[Outcome]:
         shared = set.intersection(*(set(one.uuids) for one in bad)) if len(bad) >= _SHARING else set()
         if len(shared) == 1:
             (uuid,) = shared
-            cause = f"the links of one GPU, {uuid}: all {len(bad)} bad ones end there"
+            number_of = re.findall(r"\d+", bad[0].place)[bad[0].uuids.index(uuid)]
+            cause = f"GPU {number_of} ({uuid}), at which all {len(bad)} bad links end"
             found = [msgspec.structs.replace(one, cause=cause) if one in bad else one for one in found]
     return found
 

@@ -14,6 +14,8 @@ from benchsuite.health.verdict import WORDS, Node, Outcome, Word
 from benchsuite.report.show.format import count, few
 
 COLOURS: dict[Word, str] = {"PASS": "green", "WARN": "yellow", "FAIL": "red", "NOT RUN": "yellow"}
+# The number of places of one check that are shown, unless the user asks for all.
+NAMED = 3
 # Longer reasons are cut: a scheduler shows them in a column.
 _LONGEST = 200
 
@@ -29,17 +31,30 @@ def node_lines(nodes: Sequence[Node], style: Callable[..., str], every: bool) ->
     for node in nodes:
         yield f"{node.host:<{width}}  {_word(node.word, style)}  {one_line(node.reason)}"
     for node in nodes:
-        shown = [*node.outcomes] if every else [one for one in node.worst if one.word != "NOT RUN" or one.missing]
-        if shown:
-            yield ""
-            yield f"{node.host}: {_counts(node)}"
-        for one in shown:
+        below = [*_details(node, style, every), *(() if every else _not_run(node, style))]
+        if below:
+            yield from ("", f"{node.host}: {_counts(node)}", *below)
+
+
+def _details(node: Node, style: Callable[..., str], every: bool) -> Iterator[str]:
+    """The outcomes that are not PASS, the worst first; of one check the first few, and each source and command once."""
+    shown = node.outcomes if every else [one for one in node.worst if one.word != "NOT RUN" or one.missing]
+    groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for one in shown:
+        groups[one.word, one.check].append(one)
+    for group in groups.values():
+        said: set[str] = set()
+        some = group if every or len(group) <= NAMED + 1 else group[:NAMED]
+        for one in some:
             yield f"  {_word(one.word, style)}  {one_line(one.brief)}"
-            for source in one.sources:
-                yield f"           source: {one_line(source)}"
-            if one.command:
-                yield f"           show: {one.command}"
-        yield from _not_run(node, style) if not every else ()
+            lines = [
+                *(f"source: {source}" for source in one.sources),
+                *([f"show: {one.command}"] if one.command else []),
+            ]
+            yield from (f"           {one_line(line)}" for line in lines if line not in said)
+            said.update(lines)
+        if len(some) < len(group):
+            yield f"           and {len(group) - len(some)} more of {group[0].title} (--all)"
 
 
 def _word(word: Word, style: Callable[..., str]) -> str:
