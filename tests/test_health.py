@@ -332,6 +332,13 @@ def test_a_probe_that_fails_fails_the_node(tmp_path: Path) -> None:
     assert outcome(node, "memory_copy").word == "NOT RUN"
 
 
+def test_a_probe_without_memory_names_the_process_that_has_it(tmp_path: Path) -> None:
+    full = {"foreign": (GpuProcess(pid=4711, memory_bytes=130 << 30, here=True),)}
+    node = judged(tmp_path, [of_card("memory", card(0), 0.0, make_device(0, **full), status="oom")], 1)
+    assert node.reason.startswith("GPU 0 (GPU-0000) memory: the probe is oom")
+    assert "likely cause: GPU 0: another process computes on it: pid 4711 (133,120 MiB)" in node.reason
+
+
 # --- not run is never a pass
 
 

@@ -13,7 +13,7 @@ import msgspec
 from benchsuite.describe.command_line import command_line
 from benchsuite.describe.tasks import Task
 from benchsuite.health.bases import Base
-from benchsuite.health.causes import Around, cause_of
+from benchsuite.health.causes import Around, cause_of, neighbour_words, neighbours
 from benchsuite.health.deviation import Decided, Deviation, decide, from_base, from_links, from_peers
 from benchsuite.health.measured import Found, Gap, Measured, Place, place_of
 from benchsuite.health.rules import Check, Rules, Tolerance
@@ -225,7 +225,10 @@ def _failed(row: Row) -> Outcome:
     """A task that failed: the node could not do what it was asked."""
     place = place_of(row)
     reason = one_line(f"the probe is {row.status}: {row.reason}", 300)
-    return _plain(row.task.job.name, place, "FAIL", reason, row, Ruling(rule="ran", word="FAIL", reason=reason))
+    busy = [(gpu, found) for gpu in row.task.gpus if (found := neighbours([row], gpu.uuid))]
+    cause = "; ".join(f"GPU {gpu.visible_index}: {neighbour_words(found)}" for gpu, found in busy) or None
+    outcome = _plain(row.task.job.name, place, "FAIL", reason, row, Ruling(rule="ran", word="FAIL", reason=reason))
+    return msgspec.structs.replace(outcome, cause=cause)
 
 
 def _gap(gap: Gap, rules: Rules) -> Outcome:
