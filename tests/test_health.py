@@ -15,6 +15,7 @@ from conftest import Call, keep_run, make_gpu, make_result, make_run, make_task
 from fake_nvml import card as nvml_card
 from fake_nvml import play
 from made_telemetry import make_device, make_telemetry
+from support import benchsuite, in_process, write_profile
 
 from benchsuite.commands import _passes
 from benchsuite.describe.tasks import Gpu, Job, Placement
@@ -545,6 +546,23 @@ def test_warn_passes_unless_strict(call: Call, tmp_path: Path) -> None:
     assert (code, out.split()[1]) == (0, "WARN")
     assert "neighbours: another process computes on it: pid 4711" in out
     assert call("health", tmp_path / "run", "--strict")[0] == 1
+
+
+def test_probes_are_run_and_judged_pass_after_pass(tmp_path: Path) -> None:
+    """A real run: the probe crashes in each pass of a soak."""
+    profile = write_profile(
+        tmp_path / "p.json", crashes={"params": {"kind": "exit", "after_s": 0.1}, "min_time_s": 0.2}
+    )
+    done = benchsuite("health", "--profile", str(profile), "--soak", "2s", "-o", "out", "--json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    (node,) = json.loads(done.stdout)["nodes"]
+    crashed = [one for one in node["outcomes"] if one["check"] == "crashes"]
+    assert {one["word"] for one in crashed} == {"FAIL"}
+    assert done.stderr.count("so far: ") == len(crashed) - 1
+    assert "Results: out" in done.stderr
+    again = in_process("health", "out", cwd=tmp_path)
+    assert again.returncode == 1
+    assert "crashes: the probe is failed" in again.stdout
 
 
 @pytest.mark.parametrize(

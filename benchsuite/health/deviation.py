@@ -23,6 +23,7 @@ from scipy.special import ndtr, stdtr
 from benchsuite.health.rules import Tolerance
 from benchsuite.report.stats.verdict import holm
 
+Word = Literal["PASS", "WARN", "FAIL"]
 Better = Literal["higher", "lower"]
 # 1 - 0.95 ** (1 / 20): all 20 runs of a healthy node pass in 95 % of cases.
 FAMILY_ERROR = 0.0025
@@ -42,6 +43,7 @@ class Deviation:
         p: the probability that chance makes a deviation as bad.
         reference: the median of the others, or the mean of the base.
         n: the figures behind the reference.
+        loose: the figures behind the reference scatter by more than `spread`.
     """
 
     effect: float
@@ -49,13 +51,14 @@ class Deviation:
     p: float
     reference: float
     n: int
+    loose: bool = False
 
 
 @dataclass(frozen=True)
 class Decided:
     """A deviation's word, and whether it is significant over the family."""
 
-    word: Literal["PASS", "WARN", "FAIL"]
+    word: Word
     significant: bool
 
 
@@ -76,9 +79,10 @@ def from_peers(values: Sequence[float], spread: float, better: Better) -> list[D
     for i, log in enumerate(logs):
         others = logs[:i] + logs[i + 1 :]
         middle = statistics.median(others)
-        scale = max(spread, _OF_MAD * statistics.median(abs(other - middle) for other in others))
+        scatter = _OF_MAD * statistics.median(abs(other - middle) for other in others)
         reference = statistics.median((*values[:i], *values[i + 1 :]))
-        found.append(_deviation(log - middle, scale * error, reference, len(others)))
+        one = _deviation(log - middle, max(spread, scatter) * error, reference, len(others))
+        found.append(replace(one, loose=scatter > spread))
     return found
 
 
@@ -136,7 +140,8 @@ def from_base(value: float, base: Sequence[float], spread: float, better: Better
     known = statistics.stdev(logs) if n >= MIN_BASE else 0.0
     scale = max(spread, known) * math.sqrt(1 + 1 / n)
     df = n - 1 if known > spread else None
-    return _deviation(_log(value, better) - mean, scale, math.exp(statistics.fmean(map(math.log, base))), n, df)
+    reference = math.exp(statistics.fmean(map(math.log, base)))
+    return replace(_deviation(_log(value, better) - mean, scale, reference, n, df), loose=known > spread)
 
 
 def _log(value: float, better: Better) -> float:
@@ -153,7 +158,7 @@ def decide(family: Sequence[tuple[Deviation, Tolerance]]) -> list[Decided]:
     """The words of all deviations of a node.
 
     FAIL and WARN need a significant deviation of at least `fail` or `warn`. A deviation of at least `fail` that is not
-    significant, since the cards differ so much, is WARN.
+    significant is WARN if the others differ by more than healthy cards do.
     """
     if not family:
         return []
@@ -164,6 +169,7 @@ def decide(family: Sequence[tuple[Deviation, Tolerance]]) -> list[Decided]:
 
 
 def _word(one: Deviation, significant: bool, tolerance: Tolerance) -> Decided:
-    if one.effect <= -tolerance.fail:
-        return Decided("FAIL" if significant else "WARN", significant)
-    return Decided("WARN" if significant and one.effect <= -tolerance.warn else "PASS", significant)
+    if significant:
+        word: Word = "FAIL" if one.effect <= -tolerance.fail else "WARN" if one.effect <= -tolerance.warn else "PASS"
+        return Decided(word, significant)
+    return Decided("WARN" if one.loose and one.effect <= -tolerance.fail else "PASS", significant)

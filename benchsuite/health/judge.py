@@ -173,7 +173,7 @@ def _compared(test: _Test, decided: Decided) -> Ruling:
         what = f"the median {number(one.reference)} of the {one.n} others"
     reason = f"{percent(size)} {side} {what}"
     if decided.word == "WARN" and not decided.significant:
-        reason = f"{reason}, which is not significant, since they differ so much"
+        reason = f"{reason}, which is not significant, since these differ so much"
     return Ruling(rule=test.rule, word=decided.word, value=test.figure.middle, threshold=threshold, reason=reason)
 
 
