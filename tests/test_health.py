@@ -29,7 +29,7 @@ from benchsuite.health.verdict import Node, Outcome
 from benchsuite.host import digest
 from benchsuite.host.device import Device
 from benchsuite.measurement import Reading
-from benchsuite.records import Result
+from benchsuite.records import Failure, Result
 from benchsuite.report.read.load import Loaded, row_of
 from benchsuite.telemetry import DeviceTelemetry, GpuProcess
 
@@ -338,6 +338,14 @@ def test_a_probe_without_memory_names_the_process_that_has_it(tmp_path: Path) ->
     node = judged(tmp_path, [of_card("memory", card(0), 0.0, make_device(0, **full), status="oom")], 1)
     assert node.reason.startswith("GPU 0 (GPU-0000) memory: the probe is oom")
     assert "likely cause: GPU 0: another process computes on it: pid 4711 (133,120 MiB)" in node.reason
+
+
+def test_a_probe_that_the_hardware_cannot_do_is_not_run_and_no_fault(tmp_path: Path) -> None:
+    why = Failure(kind="model", message="fp8 needs compute capability 8.9")
+    refused = [of_card("matmul_fp8", card(index), 0.0, status="failed", error=why) for index in range(8)]
+    node = judged(tmp_path, [*healthy(), *refused])
+    found = outcome(node, "matmul_fp8")
+    assert (node.word, found.word, found.reason) == ("PASS", "NOT RUN", why.message)
 
 
 # --- not run is never a pass

@@ -86,7 +86,7 @@ class Found:
     """What a run folder holds for the checks.
 
     Attributes:
-        failed: the tasks that failed, of all jobs.
+        failed: the tasks that failed, of all jobs, without those that the model refuses to do.
     """
 
     measured: tuple[Measured, ...]
@@ -113,23 +113,30 @@ def figures(loaded: Loaded, rules: Rules) -> Found:
                 of = measured.setdefault((name, place), Measured(name, place))
                 of.add(row, value)
             if not found:
-                gaps.setdefault((name, place_of(row)), _gap(name, row))
+                gaps.setdefault((name, place_of(row)), _gap(name, check, row))
     rest = tuple(gap for key, gap in gaps.items() if key not in measured or gap.missing)
-    failed = tuple(row for row in loaded.rows if row.status in FAILURES)
+    failed = tuple(row for row in loaded.rows if row.status in FAILURES and not _refused(row))
     return Found(tuple(measured.values()), rest, failed)
 
 
-def _gap(check: str, row: Row) -> Gap:
-    place, reason = place_of(row), row.reason or "its result has no such reading"
+def _gap(name: str, check: Check, row: Row) -> Gap:
+    place, reason = place_of(row), row.reason or row.status
+    if row.status == "skipped" or _refused(row):
+        return Gap(name, place, reason, missing=False, row=row)
     if row.status in FAILURES:
-        return Gap(check, place, f"its task is {row.status}", missing=False, row=row)
-    if row.status == "skipped":
-        return Gap(check, place, reason, missing=False, row=row)
-    if row.status == "ok":
-        # An older result, or a probe that does not measure this here.
-        return Gap(check, place, "its result has no such reading", missing=False, row=row)
+        return Gap(name, place, f"its task is {row.status}", missing=False, row=row)
+    if check.reading is not None and row.result is not None and row.result.status == "ok":
+        has = _reading(row, check.reading) is not None
+        words = "its task has no GPU" if has and not row.task.gpus else "its result has no such figure"
+        return Gap(name, place, words, missing=False, row=row)
     words = reason if row.status in (INSUFFICIENT, "not run") else f"{row.status}: {reason}"
-    return Gap(check, place, words, missing=True, row=row)
+    return Gap(name, place, words, missing=True, row=row)
+
+
+def _refused(row: Row) -> bool:
+    """Whether the probe does not exist for this hardware, such as products in fp8 on older cards: no fault of it."""
+    error = row.result.error if row.result else None
+    return row.status == "failed" and error is not None and error.kind == "model"
 
 
 def _values(row: Row, check: Check) -> Iterator[tuple[Place, float | str]]:

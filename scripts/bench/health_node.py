@@ -42,7 +42,7 @@ def health(*arguments: str) -> dict[str, Any]:
     """
     began_s = time.monotonic()
     command = [sys.executable, "-m", "benchsuite", "health", "--json", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout:
         sys.exit(done.stderr)
     found: dict[str, Any] = json.loads(done.stdout)
