@@ -432,6 +432,14 @@ def test_of_latencies_the_longer_one_is_worse() -> None:
     assert longest.p < FAMILY_ERROR
 
 
+def test_a_figure_of_0_is_the_worst_of_all() -> None:
+    dead, *others = from_peers([0.0, 50.0, 51.0, 49.0], 0.02, "higher")
+    assert dead
+    assert dead.effect == pytest.approx(-1)
+    assert all(one and one.p > 0.01 for one in others)
+    assert from_peers([0.0, 0.0], 0.02, "higher") == [None, None]
+
+
 def matrix(gpus: int, rate: Callable[[int, int], float]) -> tuple[list[tuple[int, int]], list[float]]:
     ends = [(a, b) for a in range(gpus) for b in range(gpus) if a != b]
     return ends, [rate(*pair) for pair in ends]

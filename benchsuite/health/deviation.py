@@ -29,6 +29,8 @@ Better = Literal["higher", "lower"]
 FAMILY_ERROR = 0.0025
 # Makes the MAD of a normal distribution its standard deviation.
 _OF_MAD = 1.4826
+# Stands for a figure of 0, which has no logarithm.
+_NOTHING = 1e-9
 # With fewer figures, a base has no standard deviation that is worth the name.
 MIN_BASE = 3
 
@@ -65,13 +67,10 @@ class Decided:
 def from_peers(values: Sequence[float], spread: float, better: Better) -> list[Deviation | None]:
     """Each figure against the median of the others.
 
-    Args:
-        values: above 0.
-
     Returns:
-        A deviation for each value; None where there is nothing to compare with.
+        A deviation for each value; None if there is nothing to compare with: a single figure, or most of them 0.
     """
-    if len(values) < 2 or min(values) <= 0:
+    if len(values) < 2 or statistics.median(sorted(values)[1:]) <= 0:
         return [None] * len(values)
     logs = [_log(value, better) for value in values]
     error = math.sqrt(1 + _median_variance(len(logs) - 1))
@@ -110,9 +109,7 @@ def from_links(
             views[side % len(views)].setdefault(gpu, []).append(i)
     found: list[list[Deviation]] = [[] for _ in values]
     for view in views:
-        in_order = [
-            sorted(of_gpu, key=lambda i: -_log(values[i], better) if values[i] > 0 else 0) for of_gpu in view.values()
-        ]
+        in_order = [sorted(of_gpu, key=lambda i: -_log(values[i], better)) for of_gpu in view.values()]
         for rank in range(max(map(len, in_order), default=0)):
             same = [of_gpu[rank] for of_gpu in in_order if rank < len(of_gpu)]
             for i, one in zip(same, from_peers([values[i] for i in same], spread, better), strict=True):
@@ -129,11 +126,11 @@ def _worst(found: Sequence[Deviation]) -> Deviation | None:
 
 
 def from_base(value: float, base: Sequence[float], spread: float, better: Better) -> Deviation | None:
-    """A figure against those of a base; None if either is 0 or the base has none.
+    """A figure against those of a base; None if the base has none, or a 0.
 
     The standard deviation is that of the base from three figures on, with Student's t, but at least `spread`.
     """
-    if value <= 0 or not base or min(base) <= 0:
+    if not base or min(base) <= 0:
         return None
     logs = [_log(one, better) for one in base]
     n, mean = len(logs), statistics.fmean(logs)
@@ -145,7 +142,8 @@ def from_base(value: float, base: Sequence[float], spread: float, better: Better
 
 
 def _log(value: float, better: Better) -> float:
-    return math.log(value) if better == "higher" else -math.log(value)
+    log = math.log(max(value, _NOTHING))
+    return log if better == "higher" else -log
 
 
 def _deviation(log: float, scale: float, reference: float, n: int, df: float | None = None) -> Deviation:

@@ -154,7 +154,7 @@ def _against_base(figures: Sequence[_Figure], tolerance: Tolerance, base: Base |
         if deviation:
             yield _Test(figure, "base", deviation, tolerance)
         else:
-            figure.rulings.append(Ruling(rule="base", word="NOT RUN", reason=why or "a figure is 0"))
+            figure.rulings.append(Ruling(rule="base", word="NOT RUN", reason=why or "a figure of the base is 0"))
 
 
 def _compared(test: _Test, decided: Decided) -> Ruling:
