@@ -367,7 +367,7 @@ def test_a_probe_that_never_ran_leaves_the_node_not_run(tmp_path: Path) -> None:
 
 def test_an_unknown_card_alone_is_not_run(tmp_path: Path) -> None:
     node = judged(tmp_path, [of_card("memory", card(0, "NVIDIA Unheard"), 4000.0)], 1)
-    assert (node.word, node.reason) == ("NOT RUN", "no check was judged")
+    assert (node.word, node.reason.partition(":")[0]) == ("NOT RUN", "no figure of a GPU could be judged")
     reason = "no floor is known for NVIDIA Unheard; there is no other GPU of its model to compare with"
     assert outcome(node, "memory_copy", "GPU 0").reason == reason
     assert outcome(node, "memory_copy", "GPU 0").value == pytest.approx(4000)

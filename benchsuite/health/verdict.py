@@ -115,7 +115,7 @@ def node_word(outcomes: Iterable[Outcome], needs_gpu: str | None) -> tuple[Word,
     if missing := [one for one in of_word["NOT RUN"] if one.missing]:
         return "NOT RUN", _with_more(missing)
     if not passed:
-        return "NOT RUN", "no check was judged"
+        return "NOT RUN", needs_gpu or "no check was judged"
     if needs_gpu is not None and not any(one.uuids for one in passed if one.rulings and one.rulings[0].rule != "state"):
         return "NOT RUN", needs_gpu
     if warned := of_word["WARN"]:
