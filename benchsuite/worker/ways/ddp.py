@@ -78,8 +78,10 @@ def make(workload: Workload, training: Training, device: str, ranks: Ranks) -> S
 def by_itself(workload: Workload, training: Training, device: str, ranks: Ranks) -> Step:
     """The step of a model that steps by itself and says in `by_ranks` what several ranks do with it."""
     if workload.by_ranks == "lead" and ranks.rank:
-        return Step(heard(idle, ranks.beat), feed=nothing_to_read)
+        return Step(heard(heard(idle, ranks.barrier), ranks.beat), feed=nothing_to_read)
     step = solo.make(workload, training, device)
+    if workload.by_ranks == "lead":
+        step = replace(step, run=heard(step.run, ranks.barrier))  # the others' slices are as long as those of rank 0
     return replace(step, run=heard(step.run, ranks.beat))
 
 
