@@ -317,6 +317,8 @@ def test_an_xid_of_hardware_fails_and_one_of_programs_warns(tmp_path: Path) -> N
 def test_a_trained_down_link_is_the_cause_of_slow_copies(tmp_path: Path) -> None:
     node = judged(tmp_path, healthy(host_to_device=(0.5, {})), watched=state_of(pcie_width=8))
     assert outcome(node, "host_to_device").cause == "its PCIe link has 8 of 16 lanes"
+    node = judged(tmp_path, healthy(host_to_device=(0.5, {})), watched=state_of(pcie_generation=3))
+    assert outcome(node, "host_to_device").cause == "its PCIe link is at generation 3 of 5"
 
 
 def test_a_missing_gpu_fails(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchsuite.describe.tasks import Gpu
 from benchsuite.health.measured import Measured
 from benchsuite.health.rules import Check
-from benchsuite.health.state import GpuFacts, lowered_limit, trained_down
+from benchsuite.health.state import GpuFacts, low_generation, lowered_limit, trained_down
 from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.use import Use
@@ -108,7 +108,7 @@ def _own(measured: Measured, gpu: Gpu, check: Check, around: Around) -> Iterator
     if sum(shares.values()) >= SLOWED_SHARE:
         yield slowed_words(shares, hottest_c(rows, gpu.uuid))
     state = around.states.get(gpu.uuid)
-    if state and check.part == "pcie" and (narrow := trained_down(state)):
+    if state and check.part == "pcie" and (narrow := trained_down(state) or low_generation(state)):
         yield narrow
     if check.part in ("chip", "memory"):
         if state and (lowered := lowered_limit(state)):

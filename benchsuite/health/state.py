@@ -166,12 +166,19 @@ def _pcie(before: GpuFacts, after: GpuFacts) -> Outcome:
     if narrow := trained_down(after):
         cause = "a PCIe link that is trained down; reseat the card or riser"
         return _outcome("PCIe link", after, "FAIL", narrow, show, cause=cause, **figure)
-    # An idle card lowers its generation to save power, so that a low one is no proof.
+    # An idle card lowers its generation to save power, so that a low one is no proof. Slow copies are.
     best = max(before.pcie_generation or 0, after.pcie_generation or 0)
-    if best and after.pcie_generation_max and best < after.pcie_generation_max:
-        reason = f"generation {best} of {after.pcie_generation_max}, which an idle card may choose to save power"
-        return _outcome("PCIe link", after, "WARN", reason, show, **figure)
-    return _outcome("PCIe link", after, "PASS", "all lanes", show, **figure)
+    low = best and after.pcie_generation_max and best < after.pcie_generation_max
+    lanes = (
+        f"all lanes; generation {best} of {after.pcie_generation_max}, as idle cards may choose" if low else "all lanes"
+    )
+    return _outcome("PCIe link", after, "PASS", lanes, show, **figure)
+
+
+def low_generation(gpu: GpuFacts) -> str | None:
+    """The PCIe generation in words if it was below the highest; None if it was not, or is not known."""
+    now, highest = gpu.pcie_generation, gpu.pcie_generation_max
+    return f"its PCIe link is at generation {now} of {highest}" if now and highest and now < highest else None
 
 
 def lowered_limit(gpu: GpuFacts) -> str | None:
