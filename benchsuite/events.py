@@ -20,6 +20,7 @@ from benchsuite.measurement import (
     ModelFlops,
     PeakMemory,
     PrecisionCheck,
+    Reading,
     Slice,
     Traced,
     WarmUp,
@@ -94,6 +95,7 @@ class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
         int | None, Meta(description="intra-op threads of torch in force; null: no torch, or not recorded")
     ] = None
     group: GroupUsed | None = None
+    counts_items: Annotated[bool, Meta(description="the items of this rank count towards the task's rate")] = True
     notes: Annotated[tuple[str, ...], Meta(description="how training differs from what the job asks for")] = ()
 
 
@@ -120,6 +122,7 @@ class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
     model_flops: Annotated[ModelFlops | None, Meta(description="only of rank 0")] = None
     compiled: Compiled | None = None
     traced: Traced | None = None
+    readings: Annotated[dict[str, Reading], Meta(description="name -> a further figure that the model leaves")] = {}
 
 
 class Raised(Record, frozen=True, kw_only=True, tag="error", tag_field="event"):

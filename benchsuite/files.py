@@ -24,7 +24,7 @@ try:
 except ImportError:  # a PyYAML that was built without libyaml
     from yaml import SafeLoader  # type: ignore[assignment]
 
-Kind = Literal["profiles", "weights", "baselines", "datasets", "cards"]
+Kind = Literal["profiles", "weights", "baselines", "datasets", "cards", "health"]
 # Far more than anyone writes by hand.
 _MOST_VALUES = 1_000_000
 _SUFFIXES = (".json", ".yaml", ".yml")

@@ -182,6 +182,18 @@ class PeakMemory(Record, frozen=True, kw_only=True):
     host_rss_bytes: Annotated[int | None, Meta(description="resident set")] = None
 
 
+class Reading(Record, frozen=True, kw_only=True):
+    """A further figure that a model leaves beside its rate: one value, or several that have labels."""
+
+    unit: Annotated[str, Meta(description="unit of the values, such as GB/s, us or ratio")]
+    value: Annotated[float | str | None, Meta(description="the only value; null: see `values`")] = None
+    values: Annotated[tuple[float | None, ...], Meta(description="a value for each label; null: not measured")] = ()
+    labels: Annotated[
+        tuple[str, ...],
+        Meta(description="what each value is of: a size, a GPU's place in the task (0), a link between two GPUs (0>1)"),
+    ] = ()
+
+
 class Stream(Record, frozen=True, kw_only=True):
     """The series of one rank, and where it was measured."""
 
@@ -212,6 +224,9 @@ class Stream(Record, frozen=True, kw_only=True):
         int | None, Meta(description="intra-op threads of torch in force; null: no torch, or not recorded")
     ] = None
     notes: tuple[str, ...] = ()
+    readings: Annotated[
+        dict[str, Reading], Meta(description="name -> a further figure that the model leaves; of a probe, for example")
+    ] = {}
 
 
 class Measurement(Record, frozen=True, kw_only=True):

@@ -30,7 +30,11 @@ from benchsuite.worker.ways import make_step
 
 pytestmark = pytest.mark.torch
 
-SUPERVISED = [name for name in entries.names() if entries.declared(name, None).parallel and name != "loader"]
+SUPERVISED = [
+    name
+    for name in entries.names()
+    if entries.declared(name, None).parallel and name != "loader" and not name.startswith("probe_")
+]
 
 
 def ranks_of(program: str, count: int, *arguments: str) -> str:

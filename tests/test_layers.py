@@ -51,8 +51,8 @@ DOORS = {
     "pandas": {"report.stats.frame", "report.show.export"},
     "matplotlib": {"report", "trace", "commands._picture"},
     "jinja2": {"report"},
-    "scipy": {"report"},
-    "numpy": {"report", "worker", "models", "data", "trace", "pipeline.cuts", "pipeline.partition"},
+    "scipy": {"report", "health.deviation"},
+    "numpy": {"report", "health.deviation", "worker", "models", "data", "trace", "pipeline.cuts", "pipeline.partition"},
     "PIL": {"data", "worker", "models"},
     "rich": {"report", "commands", "launch.progress"},
 }
@@ -84,7 +84,7 @@ def test_run_side_and_read_side_share_the_ground_only(module: str) -> None:
         assert used <= GROUND | {"data"}  # a job's data set must be one that its model can read
     elif room in GROUND or room in READ_SIDE:
         assert used <= GROUND
-    elif room == "trace":
+    elif room in ("trace", "health"):
         assert used <= GROUND | READ_SIDE
     elif room in CHILD_SIDE:
         assert used <= GROUND | CHILD_SIDE

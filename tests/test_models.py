@@ -36,6 +36,8 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init
 EXTRAS = {"atari": ("ale_py",), "cart_pole": ("gymnasium",), "minigrid": ("gymnasium", "minigrid")}
 # The losses of these models, differences of two means, begin near 0: their absolute tolerance.
 NEAR_ZERO = {"wgan": 1e-3}
+# tests/test_probes.py runs these: they need a group of ranks, or several devices.
+RUN_APART = {"probe_collective", "probe_corruption", "probe_overlap", "probe_peer_links"}
 PARAMETERS = {"polynome": 5, "sine_wave": 32_284, "vae": 652_824, "cart_pole": 898, "convnet": 11_689_512}
 
 
@@ -61,10 +63,12 @@ def weights(workload: Workload) -> list[Any]:
 
 def test_two_steps_train_every_parameter(model: ModuleType) -> None:
     workload = build(model)
+    if model.__name__.rpartition(".")[2] in RUN_APART:
+        pytest.skip("runs in tests/test_probes.py")
     step = make_step(workload)
     before = weights(workload)
     for batch in batches_of(workload):
-        assert step.run(batch) > 0
+        assert step.run(batch) > 0 or workload.readings  # a small step of a probe may complete no item
         assert len(step.losses) == (len(workload.updates) or bool(workload.modules))  # one that steps by itself has one
         assert all(torch.isfinite(loss) and loss.dim() == 0 for loss in step.losses)
     for name, net in workload.modules.items():
@@ -106,6 +110,8 @@ def test_items_grow_with_the_batch(model: ModuleType) -> None:
 
 def test_a_loss_calls_the_nets_it_is_given_and_is_a_mean(model: ModuleType) -> None:
     workload = build(model)
+    if not workload.updates:
+        pytest.skip("has no loss")
     batch = batches_of(workload)[0]
     copies = {name: copy.deepcopy(net).eval() for name, net in workload.modules.items()}
     twice = on_tensors(lambda tensor: torch.cat([tensor, tensor]), batch)

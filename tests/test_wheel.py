@@ -49,7 +49,7 @@ def test_the_wheel_draws_its_page(unpacked: Path, tmp_path: Path) -> None:
     assert "<polyline" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("kind", ["profiles", "weights", "baselines", "datasets", "cards"])
+@pytest.mark.parametrize("kind", ["profiles", "weights", "baselines", "datasets", "cards", "health"])
 def test_the_wheel_holds_every_shipped_file(kind: str, unpacked: Path) -> None:
     ours = sorted(p.name for p in (ROOT / kind).iterdir() if p.is_file())
     assert ours

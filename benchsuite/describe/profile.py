@@ -26,6 +26,8 @@ _ABOUT = {
     "lite": "the suite with smaller batches and short runs; a quick check that everything works",
     "modern": "what people train today: language models, transformers of images, sampling; GPUs of 80 GB",
     "papers": "the models of TBD, HFTA and PipeDream at their papers' sizes",
+    "probes": "each part of a node by itself, in GB/s and TFLOP/s: matrix products, memory, links, silent corruption",
+    "probes_quick": "the probes that find most faults, in three minutes",
     "smoke": "toy jobs, with or without a GPU; a check that everything runs",
     "standard": "the suite; its numbers make the score of a machine",
     "tbd": "sweeps of TBD's models over the batch size; for 'plot --kind batch'",

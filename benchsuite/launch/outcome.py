@@ -254,6 +254,7 @@ def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Str
         clock=ready.clock or clock,
         device=ready.device,
         rank=rank,
+        counts_items=ready.counts_items,
         unit=ready.unit,
         origin_s=events.slices[0].origin_s if events.slices else ready.at_s,
         slices=(*(s.slice for s in measured), *_joined(held)),
@@ -268,6 +269,7 @@ def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Str
         precision=ready.precision,
         intra_op_threads=ready.intra_op_threads,
         notes=notes,
+        readings=events.end.readings if events.end else {},
     )
 
 

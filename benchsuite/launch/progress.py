@@ -185,8 +185,13 @@ def _log(result: Result, folder: Path) -> Path | None:
 def _rate(child: Child) -> float | None:
     if not child.seen.slices:
         return None
-    last = child.seen.slices[-1].slice  # of rank 0; the others process as many items
-    return child.task.ranks * last.items / last.elapsed_s if last.elapsed_s > 0 else None
+    last = child.seen.slices[-1].slice  # of rank 0; the others that count process as many items
+    return _counting(child) * last.items / last.elapsed_s if last.elapsed_s > 0 else None
+
+
+def _counting(child: Child) -> int:
+    """The ranks whose items count."""
+    return sum(rank.ready is None or rank.ready.counts_items for rank in child.seen.ranks)
 
 
 def _short(rate: float) -> str:
@@ -213,7 +218,7 @@ def left_s(child: Child, now_s: float) -> float | None:
         if not slices or not spent:
             return None
         if job.max_count:
-            items = sum(s.items for s in slices) * child.task.ranks
+            items = sum(s.items for s in slices) * _counting(child)
             needs = max(needs, (job.max_count - items) * spent / items if items else job.max_time_s)
         if job.max_steps:
             steps = sum(s.steps for s in slices)

@@ -8,7 +8,8 @@ A model is one file of this folder, and the file's name is its name. It holds
   `Literal[...]`, defaults are literals or `fusible(literal)`;
 - `READS`, a literal tuple of the kinds of data sets that it can read (the `reader` of a descriptor; see
   `models/readers`); left out if it reads none;
-- `PARALLEL = False` if several ranks cannot train it together, for example because it steps by itself;
+- `PARALLEL = False` if several ranks cannot train it together, for example because it steps by itself without
+  `by_ranks`;
 - `build(params) -> Workload`, which is called after torch was seeded with `params.seed`;
 - `SMALL`, literal parameters with which a test makes two steps on a CPU in about a second.
 
@@ -37,6 +38,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from msgspec import Meta
 
 from benchsuite.describe.tasks import DataFolder
+from benchsuite.measurement import Reading
 
 if TYPE_CHECKING:
     import torch
@@ -128,6 +130,14 @@ class Workload:
 
     `products` names the number format of most matrix products if the model converts their inputs itself. The report
     then relates its FLOPs to the card's peak in that format, not to that of the job's precision.
+
+    `by_ranks` says what several ranks do with a `step` of the model's own; None: such a model has one rank. With `meet`
+    each rank takes the step, which communicates by torch.distributed, so that all ranks take equally many. With `lead`
+    only rank 0 takes it, on the devices of all ranks: cuda:0, cuda:1 and so on. In both cases only the items of rank 0
+    count: its figure is that of the group.
+
+    `readings()` is called once after the measurement, on each rank that steps. It returns further figures by name,
+    which the result keeps.
     """
 
     unit: str
@@ -141,6 +151,8 @@ class Workload:
     fill: Callable[[str, Tensor], None] | None = None
     blocks: tuple[nn.Module, ...] = ()
     products: Literal["fp8", "bf16"] | None = None
+    by_ranks: Literal["meet", "lead"] | None = None
+    readings: Callable[[], Mapping[str, Reading]] | None = None
 
 
 def supervised(

@@ -128,6 +128,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         precision=precision,
         intra_op_threads=intra_op_threads(),
         group=ranks.facts if ranks else None,
+        counts_items=not (rank and workload.by_ranks),
         notes=(*step.notes, *([threads] if threads else [])),
     )
     events.write(ready)
@@ -143,6 +144,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     own = rank_file(assignment.events, rank) if ranks else assignment.events
     recorded = traced(task.trace, own, step, batches, device, workload) if task.trace else None
     step.check()
+    readings = dict(workload.readings()) if workload.readings and not (rank and workload.by_ranks == "lead") else {}
     if ranks:
         ranks.leave()
     check_band(measuring.last_loss, task.job.loss_band)
@@ -154,6 +156,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         model_flops=flops.counted() if flops else None,
         compiled=compiled_in(task.job.training, step.losses),
         traced=recorded,
+        readings=readings,
     )
     events.write(end)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from benchsuite.records import Result
 from benchsuite.report.measure.window import task_window
 from benchsuite.report.show.format import number, one_line
+from benchsuite.report.show.readings import readings_words
 from benchsuite.report.show.sections.flops import mfu_words
 from benchsuite.report.stats.mfu import result_mfu
 
@@ -35,13 +36,14 @@ def figure(result: Result) -> Figure:
     if result.status != "ok":
         return Figure(one_line(result.error.message, 400) if result.error else result.status)
     window = task_window(result)
+    more = f"; {found}" if (found := readings_words(result)) else ""
     if window.perf is None:
-        return Figure(f"no number: {window.reason}")
+        return Figure(f"no number: {window.reason}{more}")
     unit = one_line(result.measurement.streams[0].unit)
     shaky = "" if window.steady else ", not steady"
     words = f"{number(window.perf)} {unit}/s ({window.slices} slices, {window.seconds:.1f} s{shaky})"
     used = _mfu(result, window.perf)
-    return Figure(f"{words}, {used}" if used else words, has_figure=True)
+    return Figure(f"{words}, {used}{more}" if used else f"{words}{more}", has_figure=True)
 
 
 def _mfu(result: Result, rate: float) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -47,6 +48,8 @@ def make(workload: Workload, training: Training, device: str, ranks: Ranks) -> S
     Raises:
         ModelError: the model steps by itself, or cannot be wrapped.
     """
+    if workload.step and workload.by_ranks:
+        return by_itself(workload, training, device, ranks)
     if workload.step:
         raise ModelError("the model steps by itself and cannot be trained by several ranks; give placement per_gpu")
     place(workload, training, device)
@@ -70,6 +73,26 @@ def make(workload: Workload, training: Training, device: str, ranks: Ranks) -> S
         learns = replace(learns, update=heard(learns.update, ranks.beat))
         parts.append(Part(heard(averaging, ranks.beat), learns, averaging.no_sync, update.times))
     return step_of(parts, workload, training, device, check)
+
+
+def by_itself(workload: Workload, training: Training, device: str, ranks: Ranks) -> Step:
+    """The step of a model that steps by itself and says in `by_ranks` what several ranks do with it."""
+    if workload.by_ranks == "lead" and ranks.rank:
+        return Step(heard(heard(idle, ranks.barrier), ranks.beat), feed=nothing_to_read)
+    step = solo.make(workload, training, device)
+    if workload.by_ranks == "lead":
+        step = replace(step, run=heard(step.run, ranks.barrier))  # the others' slices are as long as those of rank 0
+    return replace(step, run=heard(step.run, ranks.beat))
+
+
+def idle(batch: Batch) -> int:
+    """The step of a rank that only lends its device to rank 0."""
+    return 0
+
+
+def nothing_to_read(batches: Iterator[Batch]) -> Iterator[None]:
+    """Empty batches without end, so that the model makes none."""
+    return itertools.repeat(None)
 
 
 def wrapped(loss: nn.Module, name: str) -> DistributedDataParallel:

@@ -1,0 +1,1 @@
+"""Is a node fit? The rules, and the verdict on a run of the probes. Nothing here runs anything."""

@@ -1,0 +1,180 @@
+"""The figures of a run folder that the checks name, each with its place: a GPU, a link of two GPUs, or the node."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from benchsuite.describe.tasks import Gpu
+from benchsuite.health.rules import Check, Rules
+from benchsuite.measurement import Reading
+from benchsuite.records import FAILURES
+from benchsuite.report.read.load import INSUFFICIENT, Loaded, Row
+
+_LINK = re.compile(r"(\d+)<?>(\d+)")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a figure was measured.
+
+    Attributes:
+        gpus: one GPU, both ends of a link, or none for the node.
+        arrow: between the ends of a link, `>` or `<>`; empty for a GPU and for the node.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    arrow: str = ""
+
+    @property
+    def words(self) -> str:
+        """ "GPU 3", "link 0>1" or "node"."""
+        numbers = [str(gpu.visible_index) for gpu in self.gpus]
+        if self.arrow:
+            return f"link {self.arrow.join(numbers)}"
+        return f"GPU {numbers[0]}" if numbers else "node"
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU, if the place is one."""
+        return self.gpus[0] if len(self.gpus) == 1 else None
+
+
+@dataclass
+class Measured:
+    """The figures of a check at one place, one for each repeat that has one.
+
+    Attributes:
+        values: in the unit of the check; words are in `said` instead.
+        rows: the tasks that they come from.
+    """
+
+    check: str
+    place: Place
+    values: list[float] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+    def add(self, row: Row, value: float | str) -> None:
+        """Add the figure of a task."""
+        self.rows.append(row)
+        if isinstance(value, str):
+            self.said.append(value)
+        else:
+            self.values.append(value)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A check without a figure.
+
+    Attributes:
+        missing: it was to be measured; false: it does not apply to this node, or another line reports the failure.
+    """
+
+    check: str
+    place: Place
+    reason: str
+    missing: bool
+    row: Row | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run folder holds for the checks.
+
+    Attributes:
+        failed: the tasks that failed, of all jobs, without those that the model refuses to do.
+    """
+
+    measured: tuple[Measured, ...]
+    gaps: tuple[Gap, ...]
+    failed: tuple[Row, ...]
+
+
+def place_of(row: Row) -> Place:
+    """The place of a task: its GPU, or the node if it has none or several."""
+    return Place(row.task.gpus) if len(row.task.gpus) == 1 else Place()
+
+
+def figures(loaded: Loaded, rules: Rules) -> Found:
+    """The figures of a run. A check whose job is not in the plan makes neither a figure nor a gap."""
+    of_job: dict[str, list[Row]] = defaultdict(list)
+    for row in loaded.rows:
+        of_job[row.task.job.name].append(row)
+    measured: dict[tuple[str, Place], Measured] = {}
+    gaps: dict[tuple[str, Place], Gap] = {}
+    for name, check in rules.checks.items():
+        for row in of_job.get(check.job, ()):
+            found = list(_values(row, check))
+            for place, value in found:
+                of = measured.setdefault((name, place), Measured(name, place))
+                of.add(row, value)
+            if not found:
+                gaps.setdefault((name, place_of(row)), _gap(name, check, row))
+    rest = tuple(gap for key, gap in gaps.items() if key not in measured or gap.missing)
+    failed = tuple(row for row in loaded.rows if row.status in FAILURES and not _refused(row))
+    return Found(tuple(measured.values()), rest, failed)
+
+
+def _gap(name: str, check: Check, row: Row) -> Gap:
+    place, reason = place_of(row), row.reason or row.status
+    if row.status == "skipped" or _refused(row):
+        return Gap(name, place, reason, missing=False, row=row)
+    if row.status in FAILURES:
+        return Gap(name, place, f"its task is {row.status}", missing=False, row=row)
+    if check.reading is not None and row.result is not None and row.result.status == "ok":
+        has = _reading(row, check.reading) is not None
+        words = "its task has no GPU" if has and not row.task.gpus else "its result has no such figure"
+        return Gap(name, place, words, missing=False, row=row)
+    words = reason if row.status in (INSUFFICIENT, "not run") else f"{row.status}: {reason}"
+    return Gap(name, place, words, missing=True, row=row)
+
+
+def _refused(row: Row) -> bool:
+    """Whether the probe does not exist for this hardware, such as products in fp8 on older cards: no fault of it."""
+    error = row.result.error if row.result else None
+    return row.status == "failed" and error is not None and error.kind == "model"
+
+
+def _values(row: Row, check: Check) -> Iterator[tuple[Place, float | str]]:
+    if check.reading is None:
+        if row.perf is not None:
+            yield place_of(row), row.perf * check.factor
+        return
+    if row.result is None or row.result.status != "ok":
+        return
+    reading = _reading(row, check.reading)
+    if reading is None:
+        return
+    if reading.value is not None:
+        value = reading.value
+        yield place_of(row), value if isinstance(value, str) else float(value) * check.factor
+    for label, number in zip(reading.labels, reading.values, strict=False):
+        if number is not None and check.label in (None, label):
+            place = _labelled(row, check, label)
+            if place is not None:
+                yield place, float(number) * check.factor
+
+
+def _reading(row: Row, name: str) -> Reading | None:
+    """The reading of the first rank that has it."""
+    streams = row.result.measurement.streams if row.result else ()
+    return next((stream.readings[name] for stream in streams if name in stream.readings), None)
+
+
+def _labelled(row: Row, check: Check, label: str) -> Place | None:
+    """The place that a label names; None if the task has no such GPU."""
+    gpus = row.task.gpus
+    if check.each == "task":
+        return place_of(row)
+    if check.each == "gpu":
+        return Place((gpus[int(label)],)) if label.isdecimal() and int(label) < len(gpus) else None
+    if not (ends := _LINK.fullmatch(label)):
+        return None
+    numbers = [int(ends[1]), int(ends[2])]
+    if max(numbers) >= len(gpus):
+        return None
+    return Place(tuple(gpus[n] for n in numbers), "<>" if "<>" in label else ">")
