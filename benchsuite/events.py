@@ -94,6 +94,7 @@ class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
         int | None, Meta(description="intra-op threads of torch in force; null: no torch, or not recorded")
     ] = None
     group: GroupUsed | None = None
+    models: Annotated[int, Meta(description="models that one step trains")] = 1
     notes: Annotated[tuple[str, ...], Meta(description="how training differs from what the job asks for")] = ()
 
 
@@ -104,6 +105,9 @@ class SliceClosed(Record, frozen=True, kw_only=True, tag="slice", tag_field="eve
     origin_s: Annotated[float, Meta(description="the instant that slices count from")]
     slice: Slice
     loss: Annotated[float | None, Meta(description="loss of the slice's last step; null: the model has no loss")] = None
+    model_losses: Annotated[
+        tuple[float, ...], Meta(description="loss of each model of an array; empty: one model, or no loss")
+    ] = ()
     input_s: Annotated[
         float | None, Meta(description="seconds in which the host waited for a batch; null: not recorded")
     ] = None

@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -51,6 +51,11 @@ class Parameter:
     fusible: bool = False
 
     @property
+    def takes_each(self) -> bool:
+        """Is a list no value of its type, so that it can stand for a value for each model of an array?"""
+        return "tuple" not in _words(self.type)
+
+    @property
     def words(self) -> str:
         """The type as a help text shows it."""
         return _words(self.type)
@@ -80,6 +85,7 @@ class Declared:
         modules: the top-level modules that it imports.
         reads: the kinds of data set that it can read, from its constant READS.
         parallel: several ranks can train it, from its constant PARALLEL.
+        not_fused: why its copies cannot be a fused array, from its constant NOT_FUSED; empty if they can.
     """
 
     name: str
@@ -90,6 +96,7 @@ class Declared:
     reads: tuple[str, ...] = ()
     parallel: bool = True
     sha256: str = ""
+    not_fused: str = ""
 
     @property
     def title(self) -> str:
@@ -175,7 +182,8 @@ def read(path: Path, name: str, function: str) -> Declared:
     reads = _constant(tree, path, "READS", tuple[str, ...], (), "a literal tuple of names")
     parallel = _constant(tree, path, "PARALLEL", bool, True, "True or False")
     sha256, doc = hashlib.sha256(source).hexdigest(), ast.get_docstring(tree) or ""
-    return Declared(name, path, doc, parameters, _imports(tree), reads, parallel, sha256)
+    not_fused = _constant(tree, path, "NOT_FUSED", str, "", "a literal text")
+    return Declared(name, path, doc, parameters, _imports(tree), reads, parallel, sha256, not_fused)
 
 
 def _constant(tree: ast.Module, path: Path, name: str, kind: Any, default: Any, what: str) -> Any:
@@ -258,6 +266,12 @@ def complete(model: Declared, given: dict[str, Any]) -> dict[str, Any]:
 def _checked(model: Declared, name: str, parameter: Parameter, value: Any) -> Any:
     if name == BATCH_SIZE and value == AUTO:
         return value
+    if isinstance(value, list) and parameter.takes_each:
+        if not parameter.fusible:
+            fusible = ", ".join(key for key, one in model.parameters.items() if one.fusible) or "none"
+            of_each = f"only fusible ones have a value for each model of an array ({fusible})"
+            raise ModelError(f"parameter '{name}' of model '{model.name}' has one value, found {value!r}; {of_each}")
+        return [_checked(model, name, replace(parameter, fusible=False), one) for one in value]
     try:
         return plain(msgspec.convert(value, parameter.type))
     except msgspec.ValidationError as error:

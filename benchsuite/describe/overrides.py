@@ -127,6 +127,8 @@ class Overrides:
             kind = float if (text or "")[:1] in ("[", "{") else FIELDS[name]
         else:
             kind = model.parameters[name].type
+            if text and "," in text and model.parameters[name].fusible and not text.startswith("["):
+                return name, entries.from_text(list, f"[{text}]")  # a value for each model of an array
         if text is None:
             if kind is not bool:
                 raise ProfileError(f"{at}: after --: '--{name.replace('_', '-')}' needs a value")

@@ -8,6 +8,7 @@ A model is one file of this folder, and the file's name is its name. It holds
   `Literal[...]`, defaults are literals or `fusible(literal)`;
 - `READS`, a literal tuple of the kinds of data sets that it can read (the `reader` of a descriptor; see
   `models/readers`); left out if it reads none;
+- `NOT_FUSED`, a literal text, if copies of it cannot be trained as a fused array: the reason in a few words;
 - `PARALLEL = False` if several ranks cannot train it together, for example because it steps by itself;
 - `build(params) -> Workload`, which is called after torch was seeded with `params.seed`;
 - `SMALL`, literal parameters with which a test makes two steps on a CPU in about a second.

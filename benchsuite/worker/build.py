@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib
 import os
@@ -12,6 +13,7 @@ from types import ModuleType
 
 import msgspec
 
+from benchsuite.describe.arrays import params_of
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import ModelError
 from benchsuite.models import Workload
@@ -62,9 +64,28 @@ def _begin_serving() -> None:
 
 
 def seed_of(task: Task) -> int:
-    """The seed among the model's parameters; 0 if there is none."""
+    """The seed among the model's parameters, that of an array's first model; 0 if there is none."""
     seed = task.job.params.get("seed", 0)
+    if isinstance(seed, list):
+        seed = seed[0]
     return seed if isinstance(seed, int) else 0
+
+
+def build_each(module: ModuleType, task: Task, rank: int) -> list[Workload]:
+    """Make the models that this process trains: one, or those of an array, each with its own parameters and seed.
+
+    Raises:
+        ModelError: see `build`.
+    """
+    job = task.job
+    if job.training.array == 1:
+        return [build(module, task, rank)]
+    fusible = {one.name for one in dataclasses.fields(module.Params) if one.metadata.get("fusible")}
+    tasks = []
+    for model in range(job.training.array):
+        own = msgspec.structs.replace(job, params=params_of(job.params, fusible, model))
+        tasks.append(msgspec.structs.replace(task, job=own))
+    return [build(module, one, rank) for one in tasks]
 
 
 def build(module: ModuleType, task: Task, rank: int) -> Workload:
