@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from types import ModuleType
@@ -12,11 +13,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, optim
 from torch.overrides import TorchFunctionMode
 
 from benchsuite.describe.training import Training
-from benchsuite.models import Batch, Share, Workload, on_tensors
+from benchsuite.models import Batch, Optimiser, Share, Workload, on_tensors
 from benchsuite.worker.step import Step, place
 from benchsuite.worker.ways import array, make_step
 
@@ -51,23 +52,33 @@ def params_of(model: ModuleType, **changed: Any) -> Any:
     return model.Params(**{**model.SMALL, **({"dropout": 0.0} if "dropout" in known else {}), **changed})
 
 
-def made(model: ModuleType, **changed: Any) -> Workload:
-    """A workload in fp64, whose weights are a function of the seed; no layer drops anything."""
+def made(model: ModuleType, dtype: torch.dtype, **changed: Any) -> Workload:
+    """A workload of this dtype, whose weights are a function of the seed; no layer drops anything.
+
+    Adam divides by the gradients' size. Its `eps` is raised, so that it does not turn rounding errors into weights
+    where a gradient is 0, as that of a bias before batch norm is.
+    """
     params = params_of(model, **changed)
     random.seed(params.seed)
     torch.manual_seed(params.seed)
     workload: Workload = model.build(params)
     place(workload, SOLO, "cpu")
     for net in workload.modules.values():
-        net.double()
+        net.to(dtype)
         for part in net.modules():
             if isinstance(part, (nn.Dropout, nn.Dropout1d, nn.Dropout2d)):
                 part.p = 0.0
-    return replace(workload, fill=None)
+    updates = tuple(replace(update, optimiser=calm(update.optimiser)) for update in workload.updates)
+    return replace(workload, fill=None, updates=updates)
 
 
-def as_double(batch: Batch) -> Batch:
-    return on_tensors(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor, batch)
+def calm(optimiser: Optimiser) -> Optimiser:
+    adaptive = optimiser.kind in (optim.Adam, optim.AdamW, optim.RMSprop)
+    return replace(optimiser, settings={**optimiser.settings, "eps": 1e-3}) if adaptive else optimiser
+
+
+def as_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
+    return on_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, batch)
 
 
 @dataclass(frozen=True)
@@ -93,32 +104,43 @@ def states(workload: Workload) -> list[Tensor]:
     return [tensor.detach().double().clone() for tensor in tensors]
 
 
-def losses_after(step: Step, batches: Sequence[Batch]) -> list[Tensor]:
-    """The losses of each step, with the same noise for each way of training."""
+def losses_after(step: Step, batches: Sequence[Batch], noisy: bool) -> list[Tensor]:
+    """The losses [updates] or [updates, B] of each step, with the same noise for each way of training."""
     found = []
-    with SameNoise() as noise:
-        noise.drawn = 0
+    with SameNoise() if noisy else nullcontext():
         for batch in batches:
             step.run(batch)
             found.append(torch.stack(list(step.losses)))
     return found
 
 
-def compare(model: ModuleType, each: Sequence[dict[str, Any]], steps: int, training: Training = SOLO) -> Difference:
-    """Train models solo, and the same models as an array; `each` holds the parameters in which they differ."""
-    torch.set_default_dtype(torch.float64)
+def compare(
+    model: ModuleType,
+    each: Sequence[dict[str, Any]],
+    steps: int,
+    training: Training = SOLO,
+    *,
+    dtype: torch.dtype = torch.float64,
+    noisy: bool = True,
+) -> Difference:
+    """Train models solo, and the same models as an array; `each` holds the parameters in which they differ.
+
+    Args:
+        noisy: the loss draws noise, which is then the same for all models; such a loss cannot be compiled here.
+    """
+    torch.set_default_dtype(dtype)
     try:
-        first = made(model, **each[0])
-        batches = [as_double(batch) for batch in islice(first.batches(Share(seed=1)), steps)]
+        first = made(model, dtype, **each[0])
+        batches = [as_dtype(batch, dtype) for batch in islice(first.batches(Share(seed=1)), steps)]
         solo_losses, solo_states = [], []
         for changed in each:
-            workload = made(model, **changed)
+            workload = made(model, dtype, **changed)
             step = make_step(workload, replaced(training, array=1, unfused_units=0))
-            solo_losses.append(losses_after(step, batches))
+            solo_losses.append(losses_after(step, batches, noisy))
             solo_states.append(states(workload))
-        workloads = [made(model, **changed) for changed in each]
+        workloads = [made(model, dtype, **changed) for changed in each]
         step, fused = array.fuse(workloads, replaced(training, array=len(each)), "cpu")
-        losses = losses_after(step, batches)
+        losses = losses_after(step, batches, noisy)
         step.check()
     finally:
         torch.set_default_dtype(torch.float32)
