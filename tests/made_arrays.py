@@ -98,9 +98,10 @@ def apart(one: Tensor, other: Tensor) -> float:
     return float(found) if torch.isfinite(found) else float("inf")
 
 
-def states(workload: Workload) -> list[Tensor]:
-    """Weights and buffers of all modules, as floats."""
-    tensors = [t for net in workload.modules.values() for t in (*net.parameters(), *net.buffers())]
+def states(workload: Workload, by_units: bool) -> list[Tensor]:
+    """Weights and buffers of all modules or units, as floats."""
+    parts = workload.chain.units() if by_units and workload.chain else workload.modules.values()
+    tensors = [t for net in parts for t in (*net.parameters(), *net.buffers())]
     return [tensor.detach().double().clone() for tensor in tensors]
 
 
@@ -137,7 +138,7 @@ def compare(
             workload = made(model, dtype, **changed)
             step = make_step(workload, replaced(training, array=1, unfused_units=0))
             solo_losses.append(losses_after(step, batches, noisy))
-            solo_states.append(states(workload))
+            solo_states.append(states(workload, bool(training.unfused_units)))
         workloads = [made(model, dtype, **changed) for changed in each]
         step, fused = array.fuse(workloads, replaced(training, array=len(each)), "cpu")
         losses = losses_after(step, batches, noisy)

@@ -25,7 +25,9 @@ def called(
     return functional_call(template, (params, buffers), args, kwargs)
 
 
-def losses_of(loss: Loss, nets: Mapping[str, Stacked], zeros: Tensor, carry_dim: int) -> Callable[..., Any]:
+def losses_of(
+    loss: Loss, nets: Mapping[str, Stacked], zeros: Tensor, carry_dim: int = 0, *, mixed: bool = False
+) -> Callable[..., Any]:
     """An update's loss as a function of state, batch and carry that computes it for all models.
 
     The function returns the losses [B], and the carries stacked in dimension `carry_dim`. All models get the same
@@ -33,13 +35,14 @@ def losses_of(loss: Loss, nets: Mapping[str, Stacked], zeros: Tensor, carry_dim:
 
     Args:
         zeros: int64 [B]; see `Rules`.
+        mixed: autocast will be on.
     """
     templates = {name: one.template for name, one in nets.items()}
     needed = needs_rules(templates)
 
     def one(state: State, zero: Tensor, batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
         models = {name: partial(called, template, *state[name]) for name, template in templates.items()}
-        with rules(needed, zero):
+        with rules(needed, zero, mixed):
             value, carry = loss(models, batch, carry)
         return value, () if carry is None else carry  # vmap returns tensors only
 

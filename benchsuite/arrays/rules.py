@@ -7,11 +7,40 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from benchsuite.arrays import recurrent
 from benchsuite.errors import ModelError
+
+# Functions that autocast computes in fp32. vmap takes them apart before autocast sees them, so the mode casts their
+# arguments. Matrix products and convolutions reach autocast as they are.
+FULL_PRECISION = frozenset(
+    {
+        F.layer_norm,
+        torch.layer_norm,
+        F.group_norm,
+        F.softmax,
+        F.log_softmax,
+        F.softplus,
+        F.cross_entropy,
+        F.nll_loss,
+        F.binary_cross_entropy_with_logits,
+        F.mse_loss,
+        F.l1_loss,
+        F.smooth_l1_loss,
+        F.huber_loss,
+        F.kl_div,
+        F.cosine_similarity,
+        torch.softmax,
+        torch.log_softmax,
+        Tensor.softmax,
+        Tensor.log_softmax,
+    }
+)
+HALF = (torch.float16, torch.bfloat16)
 
 
 class Rules(TorchFunctionMode):
@@ -19,11 +48,12 @@ class Rules(TorchFunctionMode):
 
     Args:
         zero: an integer 0 of each model, int64 of no dimensions within vmap.
+        mixed: autocast is on, and `FULL_PRECISION` are computed in fp32.
     """
 
-    def __init__(self, zero: Tensor) -> None:
+    def __init__(self, zero: Tensor, mixed: bool) -> None:
         super().__init__()
-        self._zero = zero
+        self._zero, self._mixed = zero, mixed
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -31,6 +61,8 @@ class Rules(TorchFunctionMode):
         if rule is not None:
             check_recurrent(func, args)
             return rule(*args, **kwargs)
+        if self._mixed and func in FULL_PRECISION:
+            return func(*tree_map(in_full, args), **tree_map(in_full, kwargs))
         if func is torch.embedding and not kwargs and not any(args[3:]):
             return self._embedding(*args[:3])
         return func(*args, **kwargs)
@@ -46,6 +78,11 @@ class Rules(TorchFunctionMode):
         if padding < 0:
             return rows
         return torch.where((words == padding).unsqueeze(-1), rows.detach(), rows)
+
+
+def in_full(value: Any) -> Any:
+    """A tensor of 16 bits as fp32; other values as they are."""
+    return value.float() if isinstance(value, Tensor) and value.dtype in HALF else value
 
 
 def check_recurrent(func: Any, args: tuple[Any, ...]) -> None:
@@ -64,6 +101,6 @@ def needs_rules(modules: Mapping[str, nn.Module]) -> bool:
     return any(isinstance(part, kinds) for module in modules.values() for part in module.modules())
 
 
-def rules(needed: bool, zero: Tensor) -> AbstractContextManager[Any]:
+def rules(needed: bool, zero: Tensor, mixed: bool) -> AbstractContextManager[Any]:
     """The mode, or a context without effect."""
-    return Rules(zero) if needed else nullcontext()
+    return Rules(zero, mixed) if needed or mixed else nullcontext()

@@ -33,10 +33,10 @@ class LossScales:
         Args:
             overflowed: [B], 1 for a model with a gradient that is not finite, else 0.
         """
-        grown = self._good + 1 >= INTERVAL
-        factor = torch.where(overflowed > 0, BACKOFF, torch.where(grown, GROWTH, 1.0))
-        self.scales.mul_(factor)
-        self._good.copy_(torch.where((overflowed > 0) | grown, 0.0, self._good + 1))
+        # Sums instead of torch.where, which copies its numbers from the host: a CUDA graph cannot hold such a copy.
+        grown = (self._good + 1 >= INTERVAL).float() * (1 - overflowed)
+        self.scales.mul_(1 + (GROWTH - 1) * grown + (BACKOFF - 1) * overflowed)
+        self._good.add_(1).mul_((1 - overflowed) * (1 - grown))
 
     def of(self, model: int) -> float:
         """The scale of one model. This is a sync."""

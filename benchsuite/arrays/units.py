@@ -25,6 +25,7 @@ from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Carry, Chain, Workload
 from benchsuite.worker import compiling
+from benchsuite.worker.precision import MIXED
 from benchsuite.worker.step import Part, materialise, trainable
 
 # A unit of the array: fused, or a module of each model.
@@ -98,7 +99,7 @@ def make_units(workloads: Sequence[Workload], training: Training, device: str, z
     learning = LearningOfEach({name: unit.trainable for name, unit in fused.items()}, alone)
     specs = [workload.updates[0].optimiser for workload in workloads]
     learns = learner_of_each(params, specs, training, device, None, alone=alone)
-    losses = losses_of_units(units, chain, zeros)
+    losses = losses_of_units(units, chain, zeros, training.precision in MIXED)
     if training.compile != "none":
         keep_in_place(fused)
         losses = torch.compile(losses, **compiling.settings(training))
@@ -136,14 +137,18 @@ def chosen(units: int, count: int) -> set[int]:
     return set([*range(1, units), 0][:count])
 
 
-def losses_of_units(units: Sequence[Unit], chain: Chain, zeros: Tensor) -> Callable[[Batch, Carry], Any]:
+def losses_of_units(units: Sequence[Unit], chain: Chain, zeros: Tensor, mixed: bool) -> Callable[[Batch, Carry], Any]:
     """The loss of each model as a function of the batch."""
     count = len(zeros)
     needed = needs_rules({str(i): unit.template for i, unit in enumerate(units) if isinstance(unit, Stacked)})
 
     def one(unit: Stacked, params: Any, buffers: Any, zero: Tensor, flow: Any) -> Any:
-        with rules(needed, zero):
+        with rules(needed, zero, mixed):
             return called(unit.template, params, buffers, *arguments(flow))
+
+    def last(zero: Tensor, flow: Any, batch: Batch) -> Tensor:
+        with rules(False, zero, mixed):
+            return chain.loss(flow, batch)
 
     def apart(flow: Any, stacked: bool) -> list[Any]:
         return [tree_map(lambda tensor, at=model: tensor[at], flow) if stacked else flow for model in range(count)]
@@ -164,7 +169,7 @@ def losses_of_units(units: Sequence[Unit], chain: Chain, zeros: Tensor) -> Calla
                 each = [module(*arguments(x)) for module, x in zip(unit, each, strict=True)]
         if each is not None:
             flow = together(each)
-        return vmap(chain.loss, in_dims=(0, None), randomness="different")(flow, batch), None
+        return vmap(last, in_dims=(0, 0, None), randomness="different")(zeros, flow, batch), None
 
     return all_of
 

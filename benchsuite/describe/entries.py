@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-import re
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,7 +19,7 @@ import msgspec
 
 from benchsuite.describe.packages import EXTRAS
 from benchsuite.errors import ModelError, nearest
-from benchsuite.files import look, parse_yaml
+from benchsuite.files import look
 
 _MODELS = Path(__file__).resolve().parents[1] / "models"
 # The value `auto` of this parameter stands for the largest batch that fits.
@@ -284,21 +283,3 @@ def _checked(model: Declared, name: str, parameter: Parameter, value: Any) -> An
 def plain(value: Any) -> Any:
     """A value as JSON returns it: tuples become lists."""
     return msgspec.json.decode(msgspec.json.encode(value))
-
-
-def from_text(kind: Any, text: str) -> Any:
-    """The value of a command line's text. For a tuple, `1,2` is a list; `1_000` is an integer.
-
-    Args:
-        kind: the type of the parameter or field; for `str` the text is returned as it is.
-
-    Raises:
-        ProfileError: the text is not valid YAML.
-    """
-    if kind is str:
-        return text
-    if re.fullmatch(r"[-+]?[0-9]+(_[0-9]+)+", text):
-        return int(text)
-    if getattr(kind, "__origin__", None) is tuple and not text.startswith("["):
-        text = f"[{text}]"
-    return parse_yaml(text, f"'{text}'") if text else text

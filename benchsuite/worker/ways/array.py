@@ -24,6 +24,7 @@ from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError, one_line
 from benchsuite.models import Batch, Carry, Update, Workload
 from benchsuite.worker import compiling
+from benchsuite.worker.precision import MIXED
 from benchsuite.worker.step import Part, Step, step_of
 
 # The begin of vmap's warning at each use of an operation for which it has no rule.
@@ -86,7 +87,7 @@ def make_whole(workloads: Sequence[Workload], training: Training, device: str, z
         specs = [workload.updates[index].optimiser for workload in workloads]
         after = changes_of_each(update, stacked, zeros)
         learns = learner_of_each(stacked.trainable, specs, training, device, only, after)
-        losses = losses_of(update.loss, nets, zeros, carry_dim)
+        losses = losses_of(update.loss, nets, zeros, carry_dim, mixed=training.precision in MIXED)
         if training.compile != "none":
             losses = torch.compile(losses, **compiling.settings(training))
         parts.append(Part(partial(losses, state), learns, times=update.times))
