@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from importlib import import_module
 from itertools import islice
@@ -30,14 +31,19 @@ pytestmark = pytest.mark.torch
 RATES = (1.0, 0.5, 0.25)  # of the models, times the default
 # The tolerance of losses and weights, relative to the largest value of a tensor, in fp64.
 EXACT = 1e-9
-# Models whose losses or nets compute in fp32 wherever they are.
-SINGLE = {"decoder": 1e-5, "dit": 1e-5}
+# Models that compute for long are tested in fp32; dit and the loss of decoder are always in fp32.
+IN_SINGLE = ("convnet", "dit", "ssd")
+LIMITS = {"convnet": 1e-3, "decoder": 1e-5, "dit": 1e-5, "neural_style": 1e-7, "ssd": 1e-3}
 # The steps of models that compute for long; all others take ten.
-STEPS = {"convnet": 2, "neural_style": 1, "ssd": 1, "pointnet": 2, "wgan": 2, "dcgan": 2, "subpixel": 2, "scaling": 1}
+STEPS = {
+    **{"bert": 3, "gnmt": 3, "transformer": 3, "translator": 3, "vae": 5},
+    **{"convnet": 1, "neural_style": 1, "ssd": 1, "pointnet": 2, "wgan": 2, "dcgan": 2, "subpixel": 2, "scaling": 1},
+}
 SMALLER: dict[str, dict[str, Any]] = {
     "convnet": {"batch_size": 4},
     "scaling": {"batch_size": 2, "image_size": 32},
     "pointnet": {"batch_size": 4, "points": 8},
+    "neural_style": {"batch_size": 1, "image_size": 16, "style_size": 16},
     "deepspeech2": {"layers": 1, "max_seconds": 1},
 }
 
@@ -59,9 +65,13 @@ def within(found: Difference, limit: float) -> bool:
 
 @pytest.mark.parametrize("name", fusible_models())
 def test_an_array_is_its_models_trained_solo(name: str) -> None:
-    dtype = torch.float32 if name == "dit" else torch.float64
-    found = compare(import_module(f"benchsuite.models.{name}"), three(name), STEPS.get(name, 10), dtype=dtype)
-    assert within(found, SINGLE.get(name, EXACT)), found
+    model = import_module(f"benchsuite.models.{name}")
+    if "ARRAYS_LONG" in os.environ:  # ten steps of every model in fp64
+        found = compare(model, three(name), 10, dtype=torch.float32 if name == "dit" else torch.float64)
+    else:
+        dtype = torch.float32 if name in IN_SINGLE else torch.float64
+        found = compare(model, three(name), STEPS.get(name, 10), dtype=dtype)
+    assert within(found, LIMITS.get(name, EXACT)), found
 
 
 def test_models_that_do_not_fuse_say_why_before_a_start() -> None:
@@ -95,7 +105,7 @@ def test_a_carry_is_split_among_micro_batches() -> None:
     assert within(found, EXACT)
 
 
-@pytest.mark.parametrize("count", [1, 2, 9, 10])
+@pytest.mark.parametrize("count", [1, 10])
 def test_unfused_units_train_as_fused_ones_do(count: int) -> None:
     model = import_module("benchsuite.models.transformer")
     known = len(made(model, torch.float64, tied=False).chain.units())  # type: ignore[union-attr]
@@ -112,14 +122,12 @@ def test_units_leave_an_array_in_the_order_of_hfta() -> None:
         chosen(10, 11)
 
 
-def mixed(precision: Any, name: str) -> Difference:
-    model = import_module(f"benchsuite.models.{name}")
-    return compare(model, three(name), 3, Training(precision=precision), dtype=torch.float32)
-
-
 @pytest.mark.parametrize("precision", ["bf16", "amp-fp16"])
-def test_mixed_precision_stays_near_that_of_solo_models(precision: str) -> None:
-    assert within(mixed(precision, "transformer"), 0.05)
+def test_losses_in_mixed_precision_are_in_fp32_as_those_of_solo_models(precision: Any) -> None:
+    """Rounded to 16 bits, they would be off by more."""
+    model = import_module("benchsuite.models.transformer")
+    found = compare(model, three("transformer"), 2, Training(precision=precision), dtype=torch.float32)
+    assert found.losses < 3e-4
 
 
 def test_an_overflow_in_one_model_skips_no_step_of_another() -> None:
@@ -127,11 +135,9 @@ def test_an_overflow_in_one_model_skips_no_step_of_another() -> None:
     with torch.no_grad():
         workloads[1].modules["net"].weight.fill_(3e4)
     step, fused = array.fuse(workloads, Training(precision="amp-fp16", array=3), "cpu")
-    before = [[tensor.clone() for tensor in fused.state(model)] for model in range(3)]
-    step.run(points(1)[0])
-    changed = [
-        not torch.equal(fused_now, was[0]) for was, fused_now in ((before[m], next(fused.state(m))) for m in range(3))
-    ]
+    before = [next(fused.state(model)).clone() for model in range(3)]
+    step.run(points(1, scale=0.1)[0])
+    changed = [not torch.equal(next(fused.state(model)), was) for model, was in enumerate(before)]
     assert changed == [True, False, True]
     assert [scale() for scale in step.scales] == [2.0**16, 2.0**15, 2.0**16]
 
