@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from conftest import make_task
 from made_arrays import Difference, compare, made, params_of
 from test_step import line, points
 from torch import Tensor, nn, optim
@@ -21,9 +22,11 @@ from benchsuite.arrays import recurrent
 from benchsuite.arrays.learning import learner_of_each
 from benchsuite.arrays.units import chosen
 from benchsuite.describe import entries
+from benchsuite.describe.tasks import Job
 from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
 from benchsuite.models import Optimiser, Share, Update, Workload
+from benchsuite.worker.build import build_each, seed_of
 from benchsuite.worker.ways import array, make_step
 
 pytestmark = pytest.mark.torch
@@ -201,10 +204,31 @@ def test_recurrent_layers_are_those_of_torch(kind: type[nn.RNNBase], settings: d
         torch.testing.assert_close(mine, torchs)
 
 
+def test_models_with_another_dropout_are_refused() -> None:
+    model = import_module("benchsuite.models.recommendation")
+    workloads = [made(model, torch.float32) for _ in range(2)]
+    workloads[1].modules["net"].mlp.append(nn.Dropout(0.5))
+    with pytest.raises(ModelError, match="differ in a setting of 'net', such as dropout"):
+        array.make(workloads, Training(array=2), "cpu")
+
+
 def test_a_compiled_array_is_its_models_trained_solo() -> None:
     training = Training(compile="aot_eager")
     found = compare(import_module("benchsuite.models.polynome"), three("polynome"), 2, training, noisy=False)
     assert within(found, EXACT)
+
+
+def test_each_model_is_built_with_its_own_parameters_and_seed() -> None:
+    model = import_module("benchsuite.models.polynome")
+    params = {"batch_size": 4, "poly_degree": 4, "lr": [0.1, 0.2], "seed": 5}
+    job = Job(name="a", model="polynome", params=params, training=Training(array=2))
+    task = make_task(job=job, gpu=None)
+    workloads = build_each(model, task, 0)
+    assert [one.updates[0].optimiser.settings["lr"] for one in workloads] == [0.1, 0.2]
+    for index, one in enumerate(workloads):
+        solo = made(model, torch.float32, seed=5 + index)
+        assert torch.equal(one.modules["net"].weight, solo.modules["net"].weight)
+    assert seed_of(task) == 5
 
 
 def test_one_batch_serves_all_models() -> None:

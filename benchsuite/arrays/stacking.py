@@ -42,13 +42,15 @@ def stack(name: str, workloads: Sequence[Workload], device: str) -> Stacked:
     stacked ones.
 
     Raises:
-        ModelError: the models differ in their parameters or buffers.
+        ModelError: the models differ in their parameters or buffers, or in a setting that their text shows.
     """
     modules = [workload.modules[name] for workload in workloads]
     template, count = modules[0], len(modules)
     shapes = [signature(module) for module in modules]
     if any(shape != shapes[0] for shape in shapes):
         raise ModelError(f"the models of an array differ in the parameters of '{name}'; give them the same sizes")
+    if any(repr(module) != repr(template) for module in modules[1:]):  # the first one's code computes for all
+        raise ModelError(f"the models of an array differ in a setting of '{name}', such as dropout; give them the same")
     stacked: dict[str, Tensor] = {}
     for index, (workload, module) in enumerate(zip(workloads, modules, strict=True)):
         if workload.fill:

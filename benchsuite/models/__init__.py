@@ -169,7 +169,10 @@ def supervised(
 
 
 def fusible(default: Any) -> Any:
-    """A parameter in which the models of one fused array may differ."""
+    """A parameter in which the models of one fused array may differ.
+
+    It affects the first weights and the settings of the optimiser only: the loss of the first model computes for all.
+    """
     return field(default=default, metadata={"fusible": True})
 
 
