@@ -6,7 +6,7 @@ ResNet-18 these are its eight blocks, the classifier, and the stem.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -45,22 +45,21 @@ class Held(nn.Module):
 
 @dataclass(frozen=True)
 class Fused:
-    """An array: its updates, its check, and its modules or units in order."""
+    """An array: its updates, its check, and its modules or units by name, in order."""
 
     parts: Sequence[Part]
     learning: LearningOfEach
-    units: Sequence[Unit]
+    units: Mapping[str, Unit]
 
     def modules(self) -> dict[str, nn.Module]:
         """Modules that hold the weights and buffers of all models, for checks and traces."""
         return {
-            f"unit {index}": Held(unit) if isinstance(unit, Stacked) else nn.ModuleList(unit)
-            for index, unit in enumerate(self.units)
+            name: Held(unit) if isinstance(unit, Stacked) else nn.ModuleList(unit) for name, unit in self.units.items()
         }
 
     def state(self, model: int) -> Iterator[Tensor]:
         """The parameters and buffers of one model, module by module."""
-        for unit in self.units:
+        for unit in self.units.values():
             if isinstance(unit, Stacked):
                 yield from (tensor[model] for tensor in (*unit.params.values(), *unit.buffers.values()))
             else:
@@ -90,7 +89,8 @@ def make_units(workloads: Sequence[Workload], training: Training, device: str, z
             units.append(stack(name, alike, device))
     chain, update = workloads[0].chain, workloads[0].updates[0]
     assert chain
-    fused = {f"unit {index}": unit for index, unit in enumerate(units) if isinstance(unit, Stacked)}
+    named = {f"unit {index}": unit for index, unit in enumerate(units)}
+    fused = {name: unit for name, unit in named.items() if isinstance(unit, Stacked)}
     params = [param for unit in fused.values() for param in unit.trainable]
     alone = [
         [param for unit in units if not isinstance(unit, Stacked) for param in trainable(unit[model])]
@@ -103,7 +103,7 @@ def make_units(workloads: Sequence[Workload], training: Training, device: str, z
     if training.compile != "none":
         keep_in_place(fused)
         losses = torch.compile(losses, **compiling.settings(training))
-    return Fused([Part(losses, learns, times=update.times)], learning, units)
+    return Fused([Part(losses, learns, times=update.times)], learning, named)
 
 
 def rows_of_units(workloads: Sequence[Workload], device: str) -> list[tuple[nn.Module, ...]]:

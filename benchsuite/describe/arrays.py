@@ -80,7 +80,10 @@ def params_of(params: Mapping[str, Any], fusible: Collection[str], model: int) -
 
 
 def with_array(axes: Mapping[str, Any], job: Job) -> dict[str, Any]:
-    """The axes of a cell. An array is always one of them, so that rates of different numbers of models never pool."""
-    if job.training.array == 1 or AXIS in axes:
+    """The axes of a cell. An array is always one of them, so that rates of different numbers of models never pool.
+
+    An axis `copies` stands for it.
+    """
+    if job.training.array == 1 or AXIS in axes or "copies" in axes:
         return dict(axes)
     return {**axes, AXIS: job.training.array}

@@ -64,11 +64,14 @@ def fuse(workloads: Sequence[Workload], training: Training, device: str) -> tupl
 
 
 def check_fusible(workload: Workload) -> None:
-    """Raises ModelError: the model has no loss that benchsuite computes."""
+    """Raises ModelError: the model has no loss that benchsuite computes, or modules that share a parameter."""
     if workload.step:
         raise ModelError("array: the model steps by itself, so that its copies cannot be fused")
     if not workload.updates:
         raise ModelError("array: the model trains nothing")
+    held = [id(param) for module in workload.modules.values() for param in module.parameters()]
+    if len(set(held)) < len(held):
+        raise ModelError("array: two modules of the model share a parameter, which stacking would separate")
 
 
 def make_whole(workloads: Sequence[Workload], training: Training, device: str, zeros: Tensor) -> Fused:
@@ -91,7 +94,7 @@ def make_whole(workloads: Sequence[Workload], training: Training, device: str, z
         if training.compile != "none":
             losses = torch.compile(losses, **compiling.settings(training))
         parts.append(Part(partial(losses, state), learns, times=update.times))
-    return Fused(parts, learning, list(nets.values()))
+    return Fused(parts, learning, nets)
 
 
 def changes_of_each(update: Update, stacked: Stacked, zeros: Tensor) -> Callable[[], None] | None:
