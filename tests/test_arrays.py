@@ -41,7 +41,7 @@ ONLY_LONG = ("neural_style", "ssd")
 # Two models take one step, in fp32 where that is enough; dit and the loss of decoder are always in fp32.
 SLOW = ("convnet", "deepspeech2", "dcgan", "pointnet", "scaling", "subpixel")
 IN_SINGLE = ("convnet", "dit")
-LIMITS = {"convnet": 1e-3, "decoder": 1e-5, "dit": 1e-5, "neural_style": 1e-6, "ssd": 1e-6}
+LIMITS = {"convnet": 1e-3, "decoder": 1e-5, "dit": 1e-5, "neural_style": 1e-6, "pointnet": 1e-6, "ssd": 1e-6}
 STEPS = {"bert": 2, "gnmt": 3, "transformer": 2, "translator": 3, "vae": 5, "wgan": 1, "dit": 3}
 SMALLER: dict[str, dict[str, Any]] = {
     "convnet": {"batch_size": 4},
