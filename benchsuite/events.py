@@ -96,6 +96,7 @@ class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
     ] = None
     group: GroupUsed | None = None
     counts_items: Annotated[bool, Meta(description="the items of this rank count towards the task's rate")] = True
+    models: Annotated[int, Meta(description="models that one step trains")] = 1
     notes: Annotated[tuple[str, ...], Meta(description="how training differs from what the job asks for")] = ()
 
 
@@ -106,6 +107,9 @@ class SliceClosed(Record, frozen=True, kw_only=True, tag="slice", tag_field="eve
     origin_s: Annotated[float, Meta(description="the instant that slices count from")]
     slice: Slice
     loss: Annotated[float | None, Meta(description="loss of the slice's last step; null: the model has no loss")] = None
+    model_losses: Annotated[
+        tuple[float, ...], Meta(description="loss of each model of an array; empty: one model, or no loss")
+    ] = ()
     input_s: Annotated[
         float | None, Meta(description="seconds in which the host waited for a batch; null: not recorded")
     ] = None

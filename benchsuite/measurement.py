@@ -209,6 +209,10 @@ class Stream(Record, frozen=True, kw_only=True):
     losses: Annotated[
         tuple[float | None, ...], Meta(description="last step's loss at the end of each measured slice; null: no loss")
     ] = ()
+    model_losses: Annotated[
+        tuple[tuple[float, ...], ...],
+        Meta(description="the same for each model of an array, of which `losses` are the means; empty: no array"),
+    ] = ()
     input_s: Annotated[
         float | None,
         Meta(description="seconds of the measured slices in which the host waited for a batch; null: not recorded"),

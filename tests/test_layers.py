@@ -33,7 +33,7 @@ GROUND = {
     "errors",
 }
 READ_SIDE = {"report"}
-CHILD_SIDE = {"worker", "models"}
+CHILD_SIDE = {"worker", "models", "arrays"}
 FRONT_DOOR = {"cli", "__main__", "commands"}
 
 # Each heavy package comes in by its own door.
@@ -42,7 +42,7 @@ DOORS = {
     "yaml": {"files"},
     "pynvml": {"host.nvml"},
     "psutil": {"host", "launch", "isolation"},
-    "torch": {"worker", "models"},
+    "torch": {"worker", "models", "arrays"},
     "torchvision": {"worker", "models"},
     "gymnasium": {"models"},
     "ale_py": {"models"},

@@ -8,9 +8,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -20,7 +19,7 @@ import msgspec
 
 from benchsuite.describe.packages import EXTRAS
 from benchsuite.errors import ModelError, nearest
-from benchsuite.files import look, parse_yaml
+from benchsuite.files import look
 
 _MODELS = Path(__file__).resolve().parents[1] / "models"
 # The value `auto` of this parameter stands for the largest batch that fits.
@@ -49,6 +48,11 @@ class Parameter:
     type: Any
     default: Any
     fusible: bool = False
+
+    @property
+    def takes_each(self) -> bool:
+        """Is a list no value of its type, so that it can stand for a value for each model of an array?"""
+        return "tuple" not in _words(self.type)
 
     @property
     def words(self) -> str:
@@ -80,6 +84,7 @@ class Declared:
         modules: the top-level modules that it imports.
         reads: the kinds of data set that it can read, from its constant READS.
         parallel: several ranks can train it, from its constant PARALLEL.
+        not_fused: why its copies cannot be a fused array, from its constant NOT_FUSED; empty if they can.
     """
 
     name: str
@@ -90,6 +95,7 @@ class Declared:
     reads: tuple[str, ...] = ()
     parallel: bool = True
     sha256: str = ""
+    not_fused: str = ""
 
     @property
     def title(self) -> str:
@@ -175,7 +181,8 @@ def read(path: Path, name: str, function: str) -> Declared:
     reads = _constant(tree, path, "READS", tuple[str, ...], (), "a literal tuple of names")
     parallel = _constant(tree, path, "PARALLEL", bool, True, "True or False")
     sha256, doc = hashlib.sha256(source).hexdigest(), ast.get_docstring(tree) or ""
-    return Declared(name, path, doc, parameters, _imports(tree), reads, parallel, sha256)
+    not_fused = _constant(tree, path, "NOT_FUSED", str, "", "a literal text")
+    return Declared(name, path, doc, parameters, _imports(tree), reads, parallel, sha256, not_fused)
 
 
 def _constant(tree: ast.Module, path: Path, name: str, kind: Any, default: Any, what: str) -> Any:
@@ -258,6 +265,12 @@ def complete(model: Declared, given: dict[str, Any]) -> dict[str, Any]:
 def _checked(model: Declared, name: str, parameter: Parameter, value: Any) -> Any:
     if name == BATCH_SIZE and value == AUTO:
         return value
+    if isinstance(value, list) and parameter.takes_each:
+        if not parameter.fusible:
+            fusible = ", ".join(key for key, one in model.parameters.items() if one.fusible) or "none"
+            of_each = f"only fusible ones have a value for each model of an array ({fusible})"
+            raise ModelError(f"parameter '{name}' of model '{model.name}' has one value, found {value!r}; {of_each}")
+        return [_checked(model, name, replace(parameter, fusible=False), one) for one in value]
     try:
         return plain(msgspec.convert(value, parameter.type))
     except msgspec.ValidationError as error:
@@ -270,21 +283,3 @@ def _checked(model: Declared, name: str, parameter: Parameter, value: Any) -> An
 def plain(value: Any) -> Any:
     """A value as JSON returns it: tuples become lists."""
     return msgspec.json.decode(msgspec.json.encode(value))
-
-
-def from_text(kind: Any, text: str) -> Any:
-    """The value of a command line's text. For a tuple, `1,2` is a list; `1_000` is an integer.
-
-    Args:
-        kind: the type of the parameter or field; for `str` the text is returned as it is.
-
-    Raises:
-        ProfileError: the text is not valid YAML.
-    """
-    if kind is str:
-        return text
-    if re.fullmatch(r"[-+]?[0-9]+(_[0-9]+)+", text):
-        return int(text)
-    if getattr(kind, "__origin__", None) is tuple and not text.startswith("["):
-        text = f"[{text}]"
-    return parse_yaml(text, f"'{text}'") if text else text

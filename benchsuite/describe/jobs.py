@@ -10,6 +10,7 @@ import msgspec
 from benchsuite import files
 from benchsuite.data import descriptor
 from benchsuite.describe import entries
+from benchsuite.describe.arrays import check_array
 from benchsuite.describe.overrides import FIELDS, Overrides
 from benchsuite.describe.secrets import REMEDY, is_secret, secret_in
 from benchsuite.describe.tasks import RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, looks_secret
@@ -131,8 +132,7 @@ def _checked(job: Job, at: str) -> Job:
     if place.nodes != 1 or place.copies != 1 or place.share != "timeslice":
         supported = f"only {', '.join(PLACEMENTS)} are supported by this version"
         raise ProfileError(f"{at}: field 'placement': {supported}")
-    if job.training.array != 1:
-        raise ProfileError(f"{at}: field 'array': this version trains one model in a process; remove it")
+    check_array(job, at)
     _check_ranks(job, at)
     _check_times(job, at)
     commands = [[job.prepare or "-"]] if isinstance(job.prepare, str) else job.prepare

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchsuite.describe import entries
+from benchsuite.describe.arrays import with_array
 from benchsuite.describe.jobs import START_ALLOWANCE_S, resolve
 from benchsuite.describe.overrides import FIELDS, with_values
 from benchsuite.describe.tasks import PLACE_AXES, Job, axis_value, cell_name, written
@@ -23,8 +24,9 @@ class Cell:
 
     Attributes:
         name: the job's name with the values in brackets: "vae[batch_size=64,precision=bf16]".
-        axes: axis -> value; empty for a job without a matrix. A single value is the one that the job has in the end,
-            so that `true` and `default` of `compile` are the same; a list or mapping is as the profile writes it.
+        axes: axis -> value; empty for a job with neither a matrix nor an array. A single value is the one that the job
+            has in the end, so that `true` and `default` of `compile` are the same; a list or mapping is as the profile
+            writes it.
         job: the job with these values and without a matrix.
     """
 
@@ -36,6 +38,8 @@ class Cell:
 def cells(job: Job, where: str = "plan") -> list[Cell]:
     """The cells of a job, with the last axis varying fastest. A job without a matrix is its only cell.
 
+    An array of models is an axis of each cell, whether the matrix names it or not.
+
     Args:
         where: the profile's file, for messages.
 
@@ -43,7 +47,8 @@ def cells(job: Job, where: str = "plan") -> list[Cell]:
         ProfileError: an axis is neither a parameter nor a field, has no values, or one twice, or a cell is not valid.
     """
     if not job.matrix:
-        return [Cell(job.name, {}, job)]
+        axes = with_array({}, job)
+        return [Cell(cell_name(job.name, axes), axes, job)]
     at = f"{where}: job '{job.name}': field 'matrix'"
     _check_axes(job, at)
     raw = {name: value for name, value in written(job).items() if name != "matrix"}
@@ -56,7 +61,7 @@ def cells(job: Job, where: str = "plan") -> list[Cell]:
             resolved = resolve(job.name, _with_axes(raw, axes), where)
         except ProfileError as error:
             raise ProfileError(f"{error} (cell {cell_name(job.name, axes)} of its matrix)") from None
-        axes = axes_of(resolved, axes)
+        axes = with_array(axes_of(resolved, axes), resolved)
         cell = Cell(cell_name(job.name, axes), axes, resolved)
         if cell.name in found:
             raise ProfileError(f"{at}: two combinations mean {cell.name}; write each value once")

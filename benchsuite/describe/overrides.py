@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from benchsuite.describe import entries
 from benchsuite.describe.tasks import Job
 from benchsuite.describe.training import Training
 from benchsuite.errors import ProfileError, nearest
+from benchsuite.files import parse_yaml
 
 # No change can set these: a job keeps its model, and the fields of `params` and `training` are set one by one.
 _FIXED = ("name", "model", "entry", "params", "training")
@@ -127,13 +129,33 @@ class Overrides:
             kind = float if (text or "")[:1] in ("[", "{") else FIELDS[name]
         else:
             kind = model.parameters[name].type
+            if text and "," in text and model.parameters[name].fusible and not text.startswith("["):
+                return name, from_text(list, f"[{text}]")  # a value for each model of an array
         if text is None:
             if kind is not bool:
                 raise ProfileError(f"{at}: after --: '--{name.replace('_', '-')}' needs a value")
             return name, flag
         if name == "compile":
             return name, {"true": True, "false": False}.get(text, text)
-        return name, entries.from_text(kind, text)
+        return name, from_text(kind, text)
+
+
+def from_text(kind: Any, text: str) -> Any:
+    """The value of a command line's text. For a tuple, `1,2` is a list; `1_000` is an integer.
+
+    Args:
+        kind: the type of the parameter or field; for `str` the text is returned as it is.
+
+    Raises:
+        ProfileError: the text is not valid YAML.
+    """
+    if kind is str:
+        return text
+    if re.fullmatch(r"[-+]?[0-9]+(_[0-9]+)+", text):
+        return int(text)
+    if getattr(kind, "__origin__", None) is tuple and not text.startswith("["):
+        text = f"[{text}]"
+    return parse_yaml(text, f"'{text}'") if text else text
 
 
 def with_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.describe import entries
+from benchsuite.describe.arrays import with_array
 from benchsuite.describe.containers import missing_engine
 from benchsuite.describe.matrix import Cell, cells
 from benchsuite.describe.tasks import (
@@ -140,6 +141,7 @@ def again(old: Task, job: Job, place: Place) -> Task:
         for axis, value in old.axes.items()
         if axis not in PLACE_AXES
     }
+    axes = with_array(axes, job)
     cell = Cell(cell_name(job.name, axes), axes, job)
     of_job = {**_given_threads(old.job), **old.job.env}
     environ = {name: value for name, value in old.environ.items() if name not in of_job}

@@ -99,5 +99,8 @@ class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         LrSchedule | None, Meta(description="how the learning rate changes; null: as the model's file says")
     ] = None
     array: Annotated[
-        int, Meta(gt=0, description="models that one process trains together; this version supports 1 only")
+        int, Meta(gt=0, description="copies of the model that one process trains together, as one with stacked weights")
     ] = 1
+    unfused_units: Annotated[
+        int, Meta(ge=0, description="units of the model that an array computes model by model; 0: all are fused")
+    ] = 0

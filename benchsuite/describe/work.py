@@ -24,7 +24,7 @@ _GAINED: Mapping[str, Mapping[str, Any]] = {"atari": {"algo": "ppo"}}
 _NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env", "gpu_memory_gib"})
 # Fields that were added without a new schema, with the values that every older file has. A summary leaves out such a
 # value, so that its settings and the hash of its workload are those of an older one.
-_ADDED: dict[str, Any] = {"checkpoint": False, "lr_schedule": None, "container": None}
+_ADDED: dict[str, Any] = {"checkpoint": False, "lr_schedule": None, "container": None, "unfused_units": 0}
 _ADDED_TO_PARALLEL: dict[str, Any] = {"fsdp": None, "backend": None}
 
 

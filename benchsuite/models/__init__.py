@@ -8,6 +8,7 @@ A model is one file of this folder, and the file's name is its name. It holds
   `Literal[...]`, defaults are literals or `fusible(literal)`;
 - `READS`, a literal tuple of the kinds of data sets that it can read (the `reader` of a descriptor; see
   `models/readers`); left out if it reads none;
+- `NOT_FUSED`, a literal text, if copies of it cannot be trained as a fused array: the reason in a few words;
 - `PARALLEL = False` if several ranks cannot train it together, for example because it steps by itself without
   `by_ranks`;
 - `build(params) -> Workload`, which is called after torch was seeded with `params.seed`;
@@ -182,7 +183,10 @@ def supervised(
 
 
 def fusible(default: Any) -> Any:
-    """A parameter in which the models of one fused array may differ."""
+    """A parameter in which the models of one fused array may differ.
+
+    It affects the first weights and the settings of the optimiser only: the loss of the first model computes for all.
+    """
     return field(default=default, metadata={"fusible": True})
 
 

@@ -75,7 +75,7 @@ class Params:
     documents: Positive = 1
     fp8: bool = False
     lora_rank: int = 0
-    clip: float | None = 1.0
+    clip: float | None = fusible(1.0)
     weight_decay: float = fusible(0.1)
     lr: float = fusible(3e-4)
     seed: int = fusible(1234)

@@ -49,7 +49,7 @@ class Params:
     channels: Positive = 32
     max_seconds: Positive = 17
     workers: int = 8
-    clip: float = 400.0
+    clip: float = fusible(400.0)
     lr: float = fusible(1e-4)
     seed: int = fusible(1234)
 

@@ -24,6 +24,8 @@ from torchvision.transforms import v2
 from benchsuite.models import Positive, Share, Workload, fusible, seeded
 from benchsuite.models.readers import image_folder, images
 
+NOT_FUSED = "it trains nothing"
+
 READS = ("image_folder",)
 
 SMALL: dict[str, object] = {"batch_size": 4, "workers": 0, "images": 2, "source_size": 64, "image_size": 32}

@@ -41,7 +41,7 @@ class Params:
     max_length: Positive = 50
     dropout: float = 0.2
     smoothing: float = 0.1
-    clip: float = 5.0
+    clip: float = fusible(5.0)
     lr: float = fusible(1e-3)
     seed: int = fusible(1234)
 

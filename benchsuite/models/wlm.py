@@ -38,7 +38,7 @@ class Params:
     nlayers: Positive = 2
     dropout: float = 0.2
     tied: bool = False
-    clip: float = 0.25
+    clip: float = fusible(0.25)
     lr: float = fusible(20.0)
     seed: int = fusible(1234)
 

@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from benchsuite.errors import BenchError
 from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, pulse_file, rank_file
 from benchsuite.measurement import PrecisionCheck, WarmUp, read_clock
 from benchsuite.models import Share, Workload
-from benchsuite.worker.build import build, module_of, seed_of
+from benchsuite.worker.build import build_each, module_of, seed_of
 from benchsuite.worker.causes import with_cause
 from benchsuite.worker.checks import check_band, check_parameters, check_precision, intra_op_threads, other_threads
 from benchsuite.worker.compiling import compiled_in
@@ -107,9 +108,11 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     device = open_device("cuda" if task.gpus else "cpu", rank)
     ranks = _joined(assignment, device) if task.ranks > 1 else None
     set_precision(task.job.training.precision, device.name)
-    workload = build(module, task, rank)
+    workload, *others = build_each(module, task, rank)
     flops = FlopCount(workload) if rank == 0 and not assignment.probe else None
-    step = make_step(workload, task.job.training, device.name, ranks)
+    step = make_step(workload, task.job.training, device.name, ranks, others)
+    del others
+    workload = replace(workload, modules=step.modules or workload.modules)
     share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
     waits = Waits()
     source = waits.counted(workload.batches(share))
@@ -129,7 +132,8 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         intra_op_threads=intra_op_threads(),
         group=ranks.facts if ranks else None,
         counts_items=not (rank and workload.by_ranks),
-        notes=(*step.notes, *([threads] if threads else [])),
+        models=task.job.training.array,
+        notes=(*step.notes, *step.found, *([threads] if threads else [])),
     )
     events.write(ready)
     if assignment.probe:

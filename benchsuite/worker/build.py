@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib
 import os
@@ -12,6 +13,7 @@ from types import ModuleType
 
 import msgspec
 
+from benchsuite.describe.arrays import SEED, params_of
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import ModelError
 from benchsuite.models import Workload
@@ -62,22 +64,46 @@ def _begin_serving() -> None:
 
 
 def seed_of(task: Task) -> int:
-    """The seed among the model's parameters; 0 if there is none."""
+    """The seed among the model's parameters, that of an array's first model; 0 if there is none."""
     seed = task.job.params.get("seed", 0)
+    if isinstance(seed, list):
+        seed = seed[0]
     return seed if isinstance(seed, int) else 0
 
 
-def build(module: ModuleType, task: Task, rank: int) -> Workload:
+def build_each(module: ModuleType, task: Task, rank: int) -> list[Workload]:
+    """Make the models that this process trains: one, or those of an array, each with its own parameters and seed.
+
+    Raises:
+        ModelError: see `build`.
+    """
+    job = task.job
+    if job.training.array == 1:
+        return [build(module, task, rank)]
+    fusible = {one.name for one in dataclasses.fields(module.Params) if one.metadata.get("fusible")}
+    found = []
+    for model in range(job.training.array):
+        own = msgspec.structs.replace(job, params=params_of(job.params, fusible, model))
+        offset = 0 if SEED in fusible else model  # weights differ, also if the model's file does not mark its seed
+        found.append(build(module, msgspec.structs.replace(task, job=own), rank, offset))
+    return found
+
+
+def build(module: ModuleType, task: Task, rank: int, offset: int = 0) -> Workload:
     """Make the model. Its weights are the same on each rank; random numbers drawn later (dropout) differ.
+
+    Args:
+        offset: added to the task's seed.
 
     Raises:
         ModelError: the function returned no workload, or the workload has no unit.
     """
     function = (task.job.entry or ":build").partition(":")[2]
     params = msgspec.convert(task.job.params, module.Params)
-    random.seed(seed_of(task))
+    seed = seed_of(task) + offset
+    random.seed(seed)
     if "torch" in sys.modules:  # a model without torch does not pay for importing it
-        sys.modules["torch"].manual_seed(seed_of(task))
+        sys.modules["torch"].manual_seed(seed)
     workload = getattr(module, function)(params)
     if not isinstance(workload, Workload):
         raise ModelError(f"{function} of {module.__name__} returned {type(workload).__name__}, not a Workload")

@@ -60,7 +60,7 @@ def learner(
     settings, notes = fused(spec, training, device)
     optimiser = spec.kind(params, **settings)
     if settings.get("fused"):
-        _begin_momentum(optimiser)
+        begin_momentum(optimiser)
     schedule = training.lr_schedule.factor if training.lr_schedule else spec.schedule
     advance = scheduled(optimiser, schedule) if schedule else None
     clip = partial(torch.nn.utils.clip_grad_norm_, params, spec.clip_norm) if spec.clip_norm is not None else None
@@ -149,7 +149,7 @@ def fused(spec: Optimiser, training: Training, device: str) -> tuple[dict[str, A
     return settings, ((f"amp-fp16: {name} has no fused form; each step syncs",) if scaled else ())
 
 
-def _begin_momentum(optimiser: Any) -> None:
+def begin_momentum(optimiser: Any) -> None:
     """Set the momentum of SGD to 0.
 
     torch's fused SGD leaves the momentum uninitialised until its first step. In fp16 that step often overflows and is

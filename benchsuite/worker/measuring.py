@@ -11,6 +11,7 @@ from benchsuite.describe.tasks import Task
 from benchsuite.errors import ModelError
 from benchsuite.events import EventWriter, SliceClosed
 from benchsuite.measurement import Phase, Slice
+from benchsuite.schema import finite
 from benchsuite.worker.control import Control
 from benchsuite.worker.device import Device
 from benchsuite.worker.input_waits import Waits
@@ -19,7 +20,7 @@ from benchsuite.worker.rank_slices import AgreedRule
 from benchsuite.worker.ranks import Ranks
 from benchsuite.worker.step import Step
 from benchsuite.worker.timing import Stop, StoppedBy, TimedSlice
-from benchsuite.worker.warmup import loss_of
+from benchsuite.worker.warmup import losses_of
 
 # An event may hold no longer integer.
 MOST_IN_A_SLICE = (1 << 63) - 1
@@ -93,7 +94,8 @@ class Measuring:
         )
         if timed.items > MOST_IN_A_SLICE:
             raise ModelError(f"{timed.steps} steps took {timed.items:,} items, too many to record; use a larger unit")
-        loss = loss_of(self.step)
+        losses = losses_of(self.step)
+        loss = finite(sum(losses) / len(losses)) if losses else None
         if self.phase == "measure":
             self.last_loss = loss
         self.events.write(
@@ -102,6 +104,7 @@ class Measuring:
                 origin_s=self.origin_ns / 1e9,
                 slice=one,
                 loss=loss,
+                model_losses=tuple(float(f"{one:.6g}") for one in losses) if len(losses) > 1 else (),
                 input_s=self.waits.taken_s(),
                 last=timed.last and self.phase == "measure",
             )

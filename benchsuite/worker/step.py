@@ -7,7 +7,7 @@ imported only in functions that need it, since a model without torch has a step,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,13 +40,16 @@ class Step:
 
     Attributes:
         run: takes one step with a batch and returns the number of items, without waiting for the device.
-        losses: the losses of the last step, one for each update, on the device. Reading one is a sync, so it is read
-            at the end of a slice. A workload with a step of its own fills the list itself.
+        losses: the losses of the last step, one for each update, on the device; of an array, each is a tensor with one
+            value for each model. Reading one is a sync, so it is read at the end of a slice. A workload with a step of
+            its own fills the list itself.
         notes: how the step differs from what the job asks for.
         scales: read the loss scales of fp16; reading one is a sync. A step that overflows lowers a scale and changes
             no weight.
         feed: puts batches where `run` needs them.
         check: raises ModelError if the weights after training are not as this way of training leaves them.
+        found: notes that the first steps add.
+        modules: the modules that hold the weights, if the step does not train the workload's own.
     """
 
     run: Run
@@ -55,6 +58,8 @@ class Step:
     scales: tuple[Callable[[], float], ...] = ()
     feed: Feed = iter
     check: Callable[[], None] = nothing
+    found: list[str] = field(default_factory=list)
+    modules: Mapping[str, nn.Module] | None = None
 
 
 @dataclass(frozen=True)

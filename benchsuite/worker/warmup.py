@@ -110,15 +110,29 @@ def _steps_for(seconds: float, step: Step, batches: Iterator[Any], device: Devic
 
 
 def loss_of(step: Step) -> float | None:
-    """The sum of the last step's losses; None for a model without losses. Call it after a device sync.
+    """The sum of the last step's losses, of an array the mean over its models; None for a model without losses.
+
+    Call it after a device sync.
 
     Raises:
         ModelError: a loss is not finite.
     """
-    losses = [float(loss) for loss in step.losses]
-    if any(finite(loss) is None for loss in losses):
-        raise ModelError(f"the loss is not finite: {', '.join(map(str, losses))}")
-    return finite(sum(losses)) if losses else None
+    losses = losses_of(step)
+    return finite(sum(losses) / len(losses)) if losses else None
+
+
+def losses_of(step: Step) -> list[float]:
+    """As `loss_of`, for each model: one value, or those of an array; empty for a model without losses.
+
+    Raises:
+        ModelError: a loss is not finite.
+    """
+    updates = [loss.reshape(-1).tolist() if getattr(loss, "ndim", 0) else [float(loss)] for loss in step.losses]
+    for model, losses in enumerate(zip(*updates, strict=True)):
+        if any(finite(loss) is None for loss in losses):
+            which = f" of model {model}" if len(updates[0]) > 1 else ""
+            raise ModelError(f"the loss{which} is not finite: {', '.join(map(str, losses))}")
+    return [sum(losses) for losses in zip(*updates, strict=True)]
 
 
 def probe(

@@ -6,6 +6,7 @@ their losses. Each has checks of its own. The timed loop is the same for all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,16 +22,27 @@ PLAIN = Training()
 NOT_SHARDED = "fsdp: a replica has one rank, so that its weights are not split"
 
 
-def make_step(workload: Workload, training: Training = PLAIN, device: str = "cpu", ranks: Ranks | None = None) -> Step:
+def make_step(
+    workload: Workload,
+    training: Training = PLAIN,
+    device: str = "cpu",
+    ranks: Ranks | None = None,
+    others: Sequence[Workload] = (),
+) -> Step:
     """The step of a workload: trained by several ranks if `ranks` is given, else by this process alone.
 
     Args:
         device: torch's name; the workload's modules are moved there in place.
         ranks: this rank and its group.
+        others: the further models of an array.
 
     Raises:
         ModelError: the workload cannot be trained in this way.
     """
+    if others:
+        from benchsuite.worker.ways import array
+
+        return array.make([workload, *others], training, device)
     if ranks and training.parallel.shards(ranks.ranks) > 1:
         from benchsuite.worker.ways import fsdp
 
