@@ -9,10 +9,10 @@ import msgspec
 
 from benchsuite import files
 from benchsuite.data import descriptor
-from benchsuite.describe import entries
+from benchsuite.describe import entries, sharing
 from benchsuite.describe.overrides import FIELDS, Overrides
 from benchsuite.describe.secrets import REMEDY, is_secret, secret_in
-from benchsuite.describe.tasks import RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, looks_secret
+from benchsuite.describe.tasks import RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, Placement, looks_secret
 from benchsuite.describe.training import GRAPHED, Compile, Precision, Training
 from benchsuite.errors import ModelError, ProfileError, nearest
 
@@ -71,7 +71,7 @@ def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides 
         fields["params"] = entries.complete(model, _mapping(fields.get("params"), at))
     except ModelError as error:
         raise ProfileError(f"{at}: {error}") from None
-    return _checked(_job(name, _short_names(fields, at), at), at)
+    return _checked(sharing.settled(_job(name, sharing.as_axes(_short_names(fields, at), at), at), at), at)
 
 
 def _mapping(params: Any, at: str) -> dict[str, Any]:
@@ -93,6 +93,9 @@ def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
         if placement not in PLACEMENTS:
             raise ProfileError(f"{at}: field 'placement': unknown '{placement}'{nearest(placement, PLACEMENTS)}")
         fields["placement"] = PLACEMENTS[placement]
+    elif isinstance(placement, dict) and (unknown := placement.keys() - set(Placement.__struct_fields__)):
+        what = f"unknown field '{min(unknown)}'{nearest(min(unknown), Placement.__struct_fields__)}"
+        raise ProfileError(f"{at}: field 'placement': {what}; sharing and copies are fields of the job")
     if isinstance(fields.get("env"), dict):
         fields["env"] = {k: str(v) if type(v) is int else v for k, v in fields["env"].items()}
     if type(fields.get("intra_op_threads")) is int:
@@ -125,11 +128,10 @@ def _job(name: str, fields: Mapping[str, Any], at: str) -> Job:
 
 
 def _checked(job: Job, at: str) -> Job:
-    place = job.placement
-    if place.nodes != 1 or place.copies != 1 or place.share != "timeslice":
+    if job.placement.nodes != 1:
         supported = f"only {', '.join(PLACEMENTS)} are supported by this version"
         raise ProfileError(f"{at}: field 'placement': {supported}")
-    if job.training.array != 1:
+    if job.training.array != 1 and job.sharing != "fused":
         raise ProfileError(f"{at}: field 'array': this version trains one model in a process; remove it")
     _check_ranks(job, at)
     _check_times(job, at)

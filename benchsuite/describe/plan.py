@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from benchsuite.describe import entries
-from benchsuite.describe.matrix import Cell, cells
+from benchsuite.describe import entries, sharing
+from benchsuite.describe.matrix import Cell, cells, with_copies
 from benchsuite.describe.tasks import (
+    FIT,
     PLACE_AXES,
     THREAD_VARIABLES,
     Gpu,
@@ -35,6 +36,7 @@ from benchsuite.errors import UsageError
 CPU_RANKS = 2
 # The value of CUDA_VISIBLE_DEVICES for a worker without a GPU: it hides all GPUs.
 NO_GPU = ""
+NOTHING_FOUND: Mapping[str, Sequence[int]] = {}
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Place:
         number: the number in the task's id after the repeat; None if the job has a single task in each repeat.
         axes: the axis of a progression, with the value of this place; empty for other placements.
         skip: why the task cannot run; None if it can.
+        copy: the number among the copies that share the place; None if it has a single task.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -54,6 +57,7 @@ class Place:
     number: int | None = None
     axes: Mapping[str, int] = field(default_factory=dict)
     skip: str | None = None
+    copy: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ def make_plan(
     environ: Mapping[str, str],
     repeats: int = 1,
     data_root: str | None = None,
+    found: Mapping[str, Sequence[int]] = NOTHING_FOUND,
 ) -> Plan:
     """The plan of a run, in the order of repeats, jobs, cells, and the number of GPUs of a progression.
 
@@ -86,12 +91,14 @@ def make_plan(
         gpus: the visible GPUs, in their order.
         environ: the environment that workers will inherit; each task records those variables that affect speed.
         data_root: the folder of the data sets.
+        found: cell whose `copies` is `fit` -> the numbers of copies to measure. A cell without an entry has one task
+            in each place, which stands for all that a search is still to find.
 
     Raises:
         UsageError: a job asks for more ranks than there are GPUs.
     """
     around = Around(profile, environ, data_root)
-    unrolled = [cell for job in jobs for cell in cells(job)]
+    unrolled = [one for job in jobs for cell in cells(job) for one in _numbered(cell, found)]
     tasks = [
         make_task(cell, place, around, repeat)
         for repeat, cell in itertools.product(range(repeats), unrolled)
@@ -100,11 +107,16 @@ def make_plan(
     return plan_of(tasks)
 
 
+def _numbered(cell: Cell, found: Mapping[str, Sequence[int]]) -> list[Cell]:
+    return with_copies(cell, found[cell.name]) if cell.job.copies == FIT and cell.name in found else [cell]
+
+
 def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task:
     """The task of a cell in a place."""
     job = cell.job
     row = f"{cell.name}.{place.ranks}" if place.axes else cell.name
     number = "" if place.number is None else f".{place.number}"
+    number += "" if place.copy is None else f".c{place.copy}"
     return Task(
         id=f"{cell.name}.J{repeat}{number}",
         profile=around.profile,
@@ -113,13 +125,14 @@ def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task
         cell=cell.name,
         row=row,
         axes={**cell.axes, **place.axes},
-        per=place.ranks if place.axes else 1,
+        per=place.ranks if place.axes else job.training.array,
         wave=wave_name(row, repeat),
+        copy=place.copy or 0,
         gpus=place.gpus,
         ranks=place.ranks,
         data_root=around.data_root,
         environ=task_environ(job, place.gpus, around.environ),
-        skip=place.skip or missing_packages(job) or too_small(job, place.gpus),
+        skip=place.skip or missing_packages(job) or too_small(job, place.gpus) or sharing.why_not(job, place.gpus),
         cwd=str(Path.cwd()) if job.entry else None,
         entry_sha256=entries.declared(None, job.entry).sha256 if job.entry else None,
     )
@@ -147,6 +160,19 @@ def again(old: Task, job: Job, place: Place) -> Task:
 
 
 def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
+    """The places of a job in one repeat, once for each copy that trains in a process of its own.
+
+    Raises:
+        UsageError: as `_places`.
+    """
+    for place in _places(job, gpus):
+        if job.processes == 1 or place.skip or sharing.why_not(job, place.gpus):
+            yield place
+        else:
+            yield from (replace(place, copy=copy) for copy in range(job.processes))
+
+
+def _places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
     """The places of a job in one repeat. A progression has one for each number of GPUs or, on the CPU, of ranks.
 
     With `fsdp` these are the numbers that its shards divide.
