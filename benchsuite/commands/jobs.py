@@ -73,6 +73,7 @@ _EPILOG = (
 )
 @click.option(NO_CGEXEC, is_flag=True, help="The same as --isolation none.")
 @click.option(REQUIRE_ISOLATION, is_flag=True, help="Refuse to start with a weaker isolation.")
+@click.option("--allow-mig", is_flag=True, help="Let jobs with sharing mig divide their GPU, and make it whole again.")
 @click.option("--profile", "timeline", is_flag=True, help="Record a timeline of each task; see 'trace'.")
 @click.option("--profile-fp32", "cores", is_flag=True, help="Record the use of the cores of each task, with ncu.")
 @click.option("--dry-run", is_flag=True, help="Print each task and its command line; start nothing.")
@@ -88,6 +89,7 @@ def command(
     isolation: str | None,
     no_cgexec: bool,
     require_isolation: bool,
+    allow_mig: bool,
     timeline: bool,
     cores: bool,
     dry_run: bool,
@@ -137,7 +139,7 @@ def command(
         _show(plan, machine.gpu_note)
         return 0
     kind = cast("Isolation", settled.isolation)
-    how = Invocation(machine, os.environ, sys.argv, kind, settled.require_isolation)
+    how = Invocation(machine, os.environ, sys.argv, kind, settled.require_isolation, allow_mig=allow_mig)
     return _run(plan, chosen.used(), out, resume, how)
 
 

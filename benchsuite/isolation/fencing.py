@@ -236,7 +236,9 @@ class Fencing:
         affinity = facts.cpus if facts.cpu == "affinity" else ()
         share = min(len(facts.cpus) or self.count, self.count) if facts.cpu != "none" or task.ranks > 1 else None
         threads = None if share is None else max(1, share // task.job.processes)
-        return Tenant(facts, group, made=self.made is not None, affinity=affinity, environ=thread_environ(task, threads))
+        return Tenant(
+            facts, group, made=self.made is not None, affinity=affinity, environ=thread_environ(task, threads)
+        )
 
     def _refuse(self, why: str) -> None:
         if self.require:

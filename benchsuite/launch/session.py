@@ -17,7 +17,7 @@ from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing, Isolation
-from benchsuite.launch import recordable
+from benchsuite.launch import recordable, sharing
 from benchsuite.launch.datasets import not_ready
 from benchsuite.launch.first_batch import check_filled
 from benchsuite.launch.interrupt import Interrupt
@@ -42,6 +42,7 @@ class Invocation:
         environ: the environment that workers and commands inherit.
         command: the command line.
         share: the share of an earlier task; if given, tasks get no more than it.
+        allow_mig: may the division of a GPU into MIG instances be changed?
     """
 
     machine: Machine
@@ -50,6 +51,7 @@ class Invocation:
     isolation: Isolation = "auto"
     require_isolation: bool = False
     share: Tenant | None = None
+    allow_mig: bool = False
 
 
 def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how: Invocation) -> RunDir:
@@ -71,6 +73,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         code=setting.code,
     )
     recordable.check(run, plan, out)
+    sharing.check(plan.tasks, allow_mig=how.allow_mig)
     with Interrupt() as interrupt, _means(plan, setting, how) as means:
         check_filled(plan.tasks, how.environ, interrupt.asked)
         interrupt.check()
@@ -106,6 +109,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
     with Interrupt() as interrupt, locked(out):
         rundir = RunDir(out)
         left = left_of(rundir, plan, how.machine)
+        sharing.check(left.remaining.tasks, allow_mig=how.allow_mig)
         check_filled(left.remaining.tasks, how.environ, interrupt.asked)
         with _means(left.remaining, setting, how) as means:
             interrupt.check()
@@ -156,7 +160,7 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
             fencing.limit(how.share)
         gpus = {gpu.uuid: gpu for task in plan.tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
-            yield RunMeans(setting, fencing, monitor)
+            yield RunMeans(setting, fencing, monitor, how.allow_mig)
     finally:
         fencing.close()
 
