@@ -20,7 +20,7 @@ from support import side_by_side, wait_for
 
 from benchsuite.describe.tasks import Task
 from benchsuite.events import SliceClosed
-from benchsuite.launch import supervise, together
+from benchsuite.launch import supervise, together, waves
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.means import MEANS
