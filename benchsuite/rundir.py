@@ -22,6 +22,7 @@ from benchsuite.describe.invocation import resume_command
 from benchsuite.describe.tasks import Plan, Task
 from benchsuite.errors import OutputError, ResultError, reason
 from benchsuite.files import look
+from benchsuite.measurement import CopiesSearch, Searches
 from benchsuite.records import FAILURES, Result, Run
 from benchsuite.schema import R, Record, convert, current, decode, from_json, to_json
 from benchsuite.writing import sync, take, write_aside, write_new
@@ -133,6 +134,7 @@ class Attempt(Record, frozen=True, kw_only=True):
 
 
 LOCK = ".lock"
+_OWN = ("run.json", "plan.json", "searches.json")
 
 
 def make_folder(path: Path) -> None:
@@ -227,6 +229,11 @@ class RunDir:
         """The run's record. Raises ResultError: `run.json` is missing or damaged."""
         return read_record(self.path / "run.json", Run)
 
+    def searches(self) -> Mapping[str, CopiesSearch]:
+        """The numbers of copies that were found, by cell. Raises ResultError: `searches.json` is damaged."""
+        file = self.path / "searches.json"
+        return read_record(file, Searches).cells if file.exists() else {}
+
     def plan(self) -> Plan:
         """The run's plan. Raises ResultError: `plan.json` is missing or damaged."""
         return read_record(self.path / "plan.json", Plan)
@@ -268,8 +275,8 @@ def read_record(path: Path, kind: type[R]) -> R:
 def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
     """Find the results below a folder: their files, each with the record or the reason why it cannot be read.
 
-    It skips run.json, plan.json, summaries, hidden files, and the folders `logs/` and `telemetry/`. Any other JSON file
-    is taken for a result.
+    It skips run.json, plan.json, searches.json, summaries, hidden files, and the folders `logs/` and `telemetry/`. Any
+    other JSON file is taken for a result.
 
     Raises:
         ResultError: the folder does not exist.
@@ -279,7 +286,7 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if f not in ("logs", "telemetry") and not f.startswith("."))
         for name in sorted(names):
-            if not name.endswith(".json") or name.startswith(".") or name in ("run.json", "plan.json"):
+            if not name.endswith(".json") or name.startswith(".") or name in _OWN:
                 continue
             path = Path(root, name)
             try:

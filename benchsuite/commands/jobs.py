@@ -249,14 +249,14 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
                     folder.rmdir()  # the folder is empty, since nothing was started
             raise
         except Interrupted:
-            _close(progress, total, None if streamed else folder, traced=traced)
+            _close(progress, progress.total or total, None if streamed else folder, traced=traced)
             if not streamed and (folder / "run.json").exists():
                 with contextlib.suppress(OSError):
                     click.echo(f"Continue: {resume_command(folder)}", err=True)
             raise
     if traced and not streamed:
         add_tracks(folder)
-    return _close(progress, total, None if streamed else folder, traced=traced)
+    return _close(progress, progress.total or total, None if streamed else folder, traced=traced)
 
 
 def _folder(out: str | None, profile: str, traced: bool) -> Path:

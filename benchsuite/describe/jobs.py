@@ -39,7 +39,9 @@ _CHOICES = {
 }
 
 
-def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides | None = None) -> Job:
+def resolve(
+    name: str, raw: Mapping[str, Any], where: str, overrides: Overrides | None = None, *, cell: bool = False
+) -> Job:
     """A checked job from a mapping of its fields.
 
     Args:
@@ -47,6 +49,7 @@ def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides 
         raw: its fields, with the profile's defaults.
         where: the profile's file, for messages.
         overrides: changes from the command line.
+        cell: the fields are those of one cell, in which no list is left.
 
     Raises:
         ProfileError: a field is unknown, or its value is not possible; names the file, the job and the field.
@@ -71,7 +74,8 @@ def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides 
         fields["params"] = entries.complete(model, _mapping(fields.get("params"), at))
     except ModelError as error:
         raise ProfileError(f"{at}: {error}") from None
-    return _checked(sharing.settled(_job(name, sharing.as_axes(_short_names(fields, at), at), at), at), at)
+    fields = _short_names(fields, at)
+    return _checked(sharing.settled(_job(name, fields if cell else sharing.as_axes(fields, at), at), at), at)
 
 
 def _mapping(params: Any, at: str) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def cells(job: Job, where: str = "plan") -> list[Cell]:
         given = dict(zip(job.matrix, values, strict=True))
         axes = sharing.possible(given)
         try:
-            resolved = resolve(job.name, _with_axes(raw, axes), where)
+            resolved = resolve(job.name, _with_axes(raw, axes), where, cell=True)
         except ProfileError as error:
             raise ProfileError(f"{error} (cell {cell_name(job.name, axes)} of its matrix)") from None
         axes = axes_of(resolved, axes)

@@ -36,7 +36,6 @@ from benchsuite.errors import UsageError
 CPU_RANKS = 2
 # The value of CUDA_VISIBLE_DEVICES for a worker without a GPU: it hides all GPUs.
 NO_GPU = ""
-NOTHING_FOUND: Mapping[str, Sequence[int]] = {}
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,6 @@ def make_plan(
     environ: Mapping[str, str],
     repeats: int = 1,
     data_root: str | None = None,
-    found: Mapping[str, Sequence[int]] = NOTHING_FOUND,
 ) -> Plan:
     """The plan of a run, in the order of repeats, jobs, cells, and the number of GPUs of a progression.
 
@@ -91,14 +89,12 @@ def make_plan(
         gpus: the visible GPUs, in their order.
         environ: the environment that workers will inherit; each task records those variables that affect speed.
         data_root: the folder of the data sets.
-        found: cell whose `copies` is `fit` -> the numbers of copies to measure. A cell without an entry has one task
-            in each place, which stands for all that a search is still to find.
 
     Raises:
         UsageError: a job asks for more ranks than there are GPUs.
     """
     around = Around(profile, environ, data_root)
-    unrolled = [one for job in jobs for cell in cells(job) for one in _numbered(cell, found)]
+    unrolled = [cell for job in jobs for cell in cells(job)]
     tasks = [
         make_task(cell, place, around, repeat)
         for repeat, cell in itertools.product(range(repeats), unrolled)
@@ -107,8 +103,29 @@ def make_plan(
     return plan_of(tasks)
 
 
-def _numbered(cell: Cell, found: Mapping[str, Sequence[int]]) -> list[Cell]:
-    return with_copies(cell, found[cell.name]) if cell.job.copies == FIT and cell.name in found else [cell]
+def with_numbers(plan: Plan, found: Mapping[str, Sequence[int]]) -> Plan:
+    """The plan with tasks for the numbers of copies that a search found, in place of the task that stood for them.
+
+    Args:
+        found: cell whose `copies` is `fit` -> the numbers. A cell without an entry stays as it is.
+    """
+    tasks: list[Task] = []
+    for wave in plan.waves:
+        first = wave.tasks[0]
+        if first.job.copies != FIT or first.cell not in found:
+            tasks += wave.tasks
+            continue
+        cell = Cell(first.cell, first.axes, first.job)
+        tasks += [made for number in found[first.cell] for task in wave.tasks for made in copied(task, cell, number)]
+    return plan_of(tasks)
+
+
+def copied(task: Task, cell: Cell, number: int) -> list[Task]:
+    """The tasks of a cell with this number of copies, in the place of a task whose number was left open."""
+    (numbered,) = with_copies(cell, [number])
+    place = Place(task.gpus, number=task.gpus[0].visible_index if task.gpus else None, skip=task.skip)
+    around = Around(task.profile, task.environ, task.data_root)
+    return [make_task(numbered, one, around, task.repeat) for one in _each_copy(numbered.job, place)]
 
 
 def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task:
@@ -166,10 +183,14 @@ def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
         UsageError: as `_places`.
     """
     for place in _places(job, gpus):
-        if job.processes == 1 or place.skip or sharing.why_not(job, place.gpus):
-            yield place
-        else:
-            yield from (replace(place, copy=copy) for copy in range(job.processes))
+        yield from _each_copy(job, place)
+
+
+def _each_copy(job: Job, place: Place) -> Iterator[Place]:
+    if job.processes == 1 or place.skip or sharing.why_not(job, place.gpus):
+        yield place
+    else:
+        yield from (replace(place, copy=copy) for copy in range(job.processes))
 
 
 def _places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:

@@ -86,7 +86,8 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
             with observer:
                 _report(observer, means, how, plan.tasks)
                 with _sealed(rundir, observer):
-                    Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.waves)
+                    runner = Runner(Ledger(rundir), means, how.environ, observer, interrupt)
+                    runner.run(runner.settled(plan).waves)
     return rundir
 
 
@@ -122,7 +123,10 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
                 _report(watching, means, how, left.remaining.tasks)
                 ledger = Ledger(rundir, left.attempts)
                 with _sealed(rundir, watching):
-                    Runner(ledger, means, how.environ, watching, interrupt).run(left.remaining.waves)
+                    runner = Runner(ledger, means, how.environ, watching, interrupt)
+                    whole = runner.settled(left.plan)
+                    waves = [wave for wave in whole.waves if any(task.id not in left.settled for task in wave.tasks)]
+                    runner.run(waves)
     return rundir
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from benchsuite.describe.tasks import Task, Wave
+from benchsuite.describe.tasks import Plan, Task, Wave
 from benchsuite.errors import BenchError, reason
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
-from benchsuite.launch import orphans, together
+from benchsuite.launch import copies, orphans, together
 from benchsuite.launch.child import Child
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.interrupt import Interrupt
@@ -80,6 +80,17 @@ class Runner:
             allow_mig=means.allow_mig,
         )
         self._stopping = False
+
+    def settled(self, plan: Plan) -> Plan:
+        """The plan with the numbers of copies that fit, where its jobs leave them open.
+
+        Raises:
+            OutputError: a file of the run cannot be written.
+            Interrupted: a signal asked for the end.
+        """
+        plan = copies.settled(self._context, self._context.ledger.rundir, plan)
+        self._interrupt.check()
+        return plan
 
     def run(self, waves: Sequence[Wave]) -> None:
         """Run all waves. A task that fails stops no other.
