@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 JOB = Job(name="s", model="vae", placement=Placement(devices="progression"))
-KINDS = ("batch", "compare", "scaling", "telemetry", "throughput")
+KINDS = ("batch", "compare", "scaling", "speedup", "telemetry", "throughput")
 
 
 def keep_progression(folder: Path, rates: dict[int, list[float]]) -> Path:
