@@ -15,7 +15,7 @@ from benchsuite.report.plots import Drawn
 from benchsuite.report.show.axes import DASHES, GREY, LINE, PALETTE, Dash, caption
 from benchsuite.report.show.format import one_line, ratio
 from benchsuite.report.show.machine_name import plot_title, samples_words
-from benchsuite.report.stats.sharing import SERIAL, Line, Point, Shared, shared
+from benchsuite.report.stats.sharing import PRECISIONS, SERIAL, Line, Point, Shared, shared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # A colour for each way, and dashes for each precision.
 _COLOURS = dict(zip((SERIAL, "fused", "concurrent", "mps", "mig"), PALETTE, strict=False))
-_PRECISIONS = ("fp32", "tf32", "amp-fp16", "bf16")
 # The line of serial: plain, compiled and in a CUDA graph differ in their width.
 _WIDTHS = {"none": LINE, "default": 1.8 * LINE}
 _GRAPHED = 2.6 * LINE
@@ -40,7 +39,7 @@ def draw_all(source: Source) -> list[Drawn]:
     """A figure for each model whose copies share a GPU, with its numbers as CSV.
 
     Raises:
-        ResultError: no model has a rate, or none of them trained alone in fp32.
+        ResultError: no model has a rate, or none of them trained alone.
     """
     summary = source.summary
     models = [model for model in shared(summary) if any(map(model.best, model.lines))]
@@ -49,9 +48,7 @@ def draw_all(source: Source) -> list[Drawn]:
     based = [model for model in models if model.base]
     if not based:
         names = ", ".join(one_line(model.name, 40) for model in models)
-        raise ResultError(
-            f"{summary.source}: no rate of one model alone in fp32 to divide by; add sharing serial to {names}"
-        )
+        raise ResultError(f"{summary.source}: no rate of one model alone to divide by; add sharing serial to {names}")
     return [Drawn(_figure(model, summary), model.name if len(based) > 1 else "", table(model)) for model in based]
 
 
@@ -78,7 +75,7 @@ def _order(line: Line) -> tuple[int, str, str]:
 
 
 def _dash(precision: str) -> Dash:
-    return DASHES[_PRECISIONS.index(precision) % len(DASHES)] if precision in _PRECISIONS else DASHES[0]
+    return DASHES[PRECISIONS.index(precision) % len(DASHES)] if precision in PRECISIONS else DASHES[0]
 
 
 def _draw(axes: Axes, model: Shared, line: Line, most: int) -> None:
@@ -114,8 +111,8 @@ def _spread(model: Shared, point: Point) -> tuple[float, float, float]:
 
 def _notes(model: Shared, summary: Summary) -> Iterator[str]:
     yield (
-        f"n: {samples_words(summary)}. Line: mean of the repeats; band: lowest to highest. 1 is one model alone, eager "
-        "and in fp32. Serial lines hold for a single model at a time."
+        f"n: {samples_words(summary)}. Line: mean of the repeats; band: lowest to highest. 1 is {model.alone}. "
+        "Serial lines hold for a single model at a time."
     )
     best = [
         f"{line.words} {ratio(model.speed_up(point.rate))} with {point.copies}"

@@ -23,7 +23,11 @@ LINES = 40
 # The numbers of failures, of files that cannot be used, and of sections that the last line names.
 _FAILURES, _FILES, _SECTIONS = 3, 4, 8
 # What a section holds, where its title says too little.
-_NAMES = {"Not ok": "each task that is not ok", "Flagged": "each flagged task"}
+_NAMES = {
+    "Not ok": "each task that is not ok",
+    "Flagged": "each flagged task",
+    "Models that share a GPU": "every number of models that share a GPU",
+}
 # Facts of the score block that need more room than they are worth in few lines.
 _LEFT_OUT = frozenset({"Penalty"})
 

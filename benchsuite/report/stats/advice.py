@@ -26,7 +26,7 @@ class Choice:
 
 
 def job_items(model: Shared) -> float | None:
-    """The items of a job if the user gives none: what one model alone, eager and in fp32, trains on in an hour."""
+    """The items of a job if the user gives none: what one model alone trains on in an hour."""
     return model.base * _HOUR_S if model.base else None
 
 

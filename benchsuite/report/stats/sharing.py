@@ -1,7 +1,8 @@
 """What is gained if several models share a GPU: the rate of each way and number of copies over that of one model alone.
 
 Rows of one model are compared if they differ only in the way, the number of copies, the precision, and torch.compile.
-A speed-up is a rate of all models on a GPU over the rate of one model that trains alone, eagerly and in fp32.
+A speed-up is a rate of all models on a GPU over the rate of one model that trains alone, eagerly and in fp32. If fp32
+was not measured, it is another precision, which `Shared.alone` names.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from benchsuite.report.read.use import Use
 _VARIED = frozenset({"sharing", "copies", "array", "precision", "compile"})
 _MANY = frozenset({"concurrent", "mps", "mig"})
 SERIAL = "serial"
+PRECISIONS = ("fp32", "tf32", "bf16", "amp-fp16")
 
 
 @dataclass(frozen=True, order=True)
@@ -72,13 +74,20 @@ class Shared:
 
     Attributes:
         name: the job's name.
-        base: items/s of one model alone, eager and in fp32; None if that was not measured.
+        base: items/s of one model alone and eager; None if that was not measured.
+        precision: of `base`: fp32 if it was measured.
     """
 
     name: str
     unit: str
     base: float | None
+    precision: str = "fp32"
     lines: Mapping[Line, tuple[Point, ...]] = field(default_factory=dict)
+
+    @property
+    def alone(self) -> str:
+        """ "one model alone, eager and in fp32": what speed-ups are relative to."""
+        return f"one model alone, eager and in {self.precision}"
 
     def speed_up(self, rate: float | None) -> float | None:
         """A rate over `base`."""
@@ -126,9 +135,10 @@ def _group(jobs: Sequence[JobSummary]) -> Shared:
         kept = job.settings
         lines[Line(way(job), str(kept.get("precision", "fp32")), str(kept.get("compile", "none")))].append(_point(job))
     ordered = {line: tuple(sorted(points, key=lambda point: point.copies)) for line, points in lines.items()}
-    base = next((points[0].rate for line, points in ordered.items() if line == Line(SERIAL, "fp32")), None)
+    eager = {line.precision: of[0].rate for line, of in ordered.items() if line == Line(SERIAL, line.precision)}
+    precision = next((one for one in PRECISIONS if eager.get(one)), "fp32")
     name = next(job.job for job in jobs if way(job) != SERIAL)
-    return Shared(name, next((job.unit for job in jobs if job.unit), "item"), base, ordered)
+    return Shared(name, next((job.unit for job in jobs if job.unit), "item"), eager.get(precision), precision, ordered)
 
 
 def _point(job: JobSummary) -> Point:

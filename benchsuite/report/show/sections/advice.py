@@ -53,10 +53,10 @@ def _section(model: Shared, items: float | None) -> Iterator[Section]:
     found = choices(model, of_job)
     parts: list[Part] = [sentence(words) for words in _words(model, found)]
     unit = f"{number(of_job)} {model.unit}s"
+    in_an_hour = "" if items else f", which is what {model.alone}, does in an hour"
     legend = (
-        f"A job: one model trained on {unit}"
-        f"{'' if items else ', what one model alone (serial, fp32) does in an hour'}. hours/job: from start to end of "
-        "a job that shares the GPU with the others."
+        f"A job: one model trained on {unit}{in_an_hour}. hours/job: from start to end of a job that shares the GPU "
+        "with the others."
     )
     yield Section(f"Sharing a GPU: {model.name}", (*parts, table(_COLUMNS, found, legend)))
 

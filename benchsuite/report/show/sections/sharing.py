@@ -21,7 +21,7 @@ _OTHERS = (
 )
 _RATE = (
     "copies: models on a GPU. rate: items/s of all of them, on one GPU. speed-up: the rate over that of one model "
-    "alone, eager and in fp32."
+    "alone and eager, in fp32 if that was measured."
 )
 _GAINS = (
     "The best rate of the fused array over the best of each other way in the same precision. serial, compiled: one "
