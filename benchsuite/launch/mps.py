@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import one_line
+from benchsuite.host.kernel_files import descendants
 from benchsuite.launch import process
 from benchsuite.launch.context import RunContext, WaveError
 from benchsuite.records import Failure
@@ -43,6 +44,7 @@ class Daemon:
         self._tree = tree
         self.environ = _variables(folder)
         self._own = {**environ, **self.environ}
+        self._servers: set[int] = set()
 
     def ask(self, command: str) -> str | None:
         """The daemon's answer to a command; None if it gives none in time."""
@@ -63,7 +65,12 @@ class Daemon:
     def clients(self) -> set[int]:
         """The pids of the processes that use MPS now, as the daemon sees them."""
         servers = _numbers(self.ask("get_server_list"))
+        self._servers |= set(servers)
         return {pid for server in servers for pid in _numbers(self.ask(f"get_client_list {server}"))}
+
+    def pids(self) -> list[int]:
+        """The processes of the daemon and its servers, which use the GPU on behalf of the tasks."""
+        return [self._tree.pid, *{*descendants(self._tree.pid), *self._servers}]
 
     def await_start(self, log: Path) -> None:
         """Wait until it answers.
@@ -135,8 +142,10 @@ def daemon(run: RunContext, tasks: Sequence[Task]) -> Iterator[Daemon]:
         try:
             _note(run, tasks[0], tree)
             found.await_start(log)
+            run.monitor.follow(mark, found.pids)
             yield found
         finally:
+            run.monitor.forget(mark)
             found.quit()
 
 
