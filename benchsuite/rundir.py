@@ -22,7 +22,6 @@ from benchsuite.describe.invocation import resume_command
 from benchsuite.describe.tasks import Plan, Task
 from benchsuite.errors import OutputError, ResultError, reason
 from benchsuite.files import look
-from benchsuite.measurement import CopiesSearch, Searches
 from benchsuite.records import FAILURES, Result, Run
 from benchsuite.schema import R, Record, convert, current, decode, from_json, to_json
 from benchsuite.writing import sync, take, write_aside, write_new
@@ -228,11 +227,6 @@ class RunDir:
     def run(self) -> Run:
         """The run's record. Raises ResultError: `run.json` is missing or damaged."""
         return read_record(self.path / "run.json", Run)
-
-    def searches(self) -> Mapping[str, CopiesSearch]:
-        """The numbers of copies that were found, by cell. Raises ResultError: `searches.json` is damaged."""
-        file = self.path / "searches.json"
-        return read_record(file, Searches).cells if file.exists() else {}
 
     def plan(self) -> Plan:
         """The run's plan. Raises ResultError: `plan.json` is missing or damaged."""

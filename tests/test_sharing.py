@@ -27,6 +27,7 @@ from benchsuite.launch import copies, mig, mps
 from benchsuite.launch import sharing as shared_gpus
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.ledger import Ledger
+from benchsuite.launch.searches import searches
 from benchsuite.measurement import CopiesProbe
 from benchsuite.records import Result
 from benchsuite.rundir import RunDir, results
@@ -167,7 +168,7 @@ def test_what_fits_is_searched_before_the_run_and_a_resume_searches_nothing_agai
     done = in_process("jobs", "p.yaml", "-o", "out", "--isolation", "none", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
-    (search,) = RunDir(out).searches().values()
+    (search,) = searches(RunDir(out)).values()
     assert search.most == search.numbers[-1] == min(2, len(os.sched_getaffinity(0)))
     kept = [result for _, result in results(out) if isinstance(result, Result)]
     assert {result.status for result in kept} == {"ok"}

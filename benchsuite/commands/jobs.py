@@ -138,8 +138,8 @@ def command(
     if dry_run:
         _show(plan, machine.gpu_note)
         return 0
-    kind = cast("Isolation", settled.isolation)
-    how = Invocation(machine, os.environ, sys.argv, kind, settled.require_isolation, allow_mig=allow_mig)
+    kind, required = cast("Isolation", settled.isolation), settled.require_isolation
+    how = Invocation(machine, os.environ, sys.argv, kind, required, allow_mig=allow_mig)
     return _run(plan, chosen.used(), out, resume, how)
 
 
@@ -224,16 +224,15 @@ def _run(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invo
         click.echo(to_json(alone(result, how.machine)), nl=False)
 
     streamed, total, traced = out == "-", len(plan.tasks), any(task.trace for task in plan.tasks)
-    keep = print_line if streamed else None
     shown, foresee = (traced_figure, _nothing) if traced else (figure, warnings)
-    progress = Progress(shown, keep=keep, foresee=foresee)
+    progress = Progress(shown, keep=print_line if streamed else None, foresee=foresee)
 
     def progress_of(left: Left) -> Progress:
         nonlocal progress, total
         total = len(left.plan.tasks)
+        progress = Progress(figure, settled=left.settled, foresee=warnings)
         if not left.remaining.waves:
             click.echo("Nothing to do: every task of this run has ended. A higher --repeat adds repeats.", err=True)
-        progress = Progress(figure, settled=left.settled, foresee=warnings)
         return progress
 
     folder = _folder(out, used.name, traced)
@@ -285,8 +284,7 @@ def _close(progress: Progress, total: int, folder: Path | None, *, traced: bool)
     """
     counts = progress.counts
     idle = counts["skipped"] + counts["interrupted"] + total - counts.total()
-    failed = total - counts["ok"] - idle
-    words = [f"{counts['ok'] - progress.thin} passed", f"{failed} failed", f"{idle} not run"]
+    words = [f"{counts['ok'] - progress.thin} passed", f"{total - counts['ok'] - idle} failed", f"{idle} not run"]
     if progress.thin:
         words.append(f"{progress.thin} too short for a number, which the report counts as failed")
     earlier = f" ({len(progress.settled)} of them in earlier invocations)" if progress.settled else ""

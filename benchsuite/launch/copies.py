@@ -26,6 +26,7 @@ from benchsuite.launch.child import Child
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.datasets import data_set
 from benchsuite.launch.outcome import judged
+from benchsuite.launch.searches import NAME, searches
 from benchsuite.launch.sharing import shared
 from benchsuite.measurement import CopiesProbe, CopiesSearch, Searches
 from benchsuite.rundir import RunDir
@@ -54,13 +55,13 @@ def settled(run: RunContext, rundir: RunDir, plan: Plan) -> Plan:
         OutputError: a file cannot be written.
     """
     open_tasks = {task.cell: task for task in reversed(plan.tasks) if task.job.copies == FIT and task.skip is None}
-    found = dict(rundir.searches())
+    found = dict(searches(rundir))
     for cell, task in reversed(open_tasks.items()):
         if cell in found or run.asked_to_stop():
             continue
         if search := _search(run, task):
             found[cell] = search
-            _write(rundir, "searches.json", to_json(Searches(cells=found), indent=2))
+            _write(rundir, NAME, to_json(Searches(cells=found), indent=2))
     if not open_tasks:
         return plan
     plan = with_numbers(plan, {cell: search.numbers for cell, search in found.items()})

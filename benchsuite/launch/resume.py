@@ -22,6 +22,7 @@ from benchsuite.events import control_file
 from benchsuite.host.kernel_files import started_ticks
 from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
+from benchsuite.launch.searches import searches
 from benchsuite.launch.worker_events import EventFiles
 from benchsuite.measurement import read_boot_id
 from benchsuite.records import Machine, Result, Run
@@ -65,7 +66,7 @@ def left_of(rundir: RunDir, now: Plan, machine: Machine) -> Left:
         ResultError: run.json or plan.json is missing or damaged.
         ProfileError, UsageError: see `check`.
     """
-    found = {cell: search.numbers for cell, search in rundir.searches().items()}
+    found = {cell: search.numbers for cell, search in searches(rundir).items()}
     before, now = (with_numbers(plan, found) for plan in (rundir.plan(), now))
     plan = check(rundir.path, rundir.run(), before, now, machine)
     ends: dict[str, dict[int, str]] = defaultdict(dict)
