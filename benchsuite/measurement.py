@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from benchsuite.errors import encodable
-from benchsuite.schema import Record
+from benchsuite.schema import SCHEMA, Record
 
 Phase = Literal["measure", "hold"]
 
@@ -247,6 +247,40 @@ class BatchProbe(Record, frozen=True, kw_only=True, array_like=True):
     device_bytes: Annotated[int | None, Meta(description="peak of the device's memory, as allocated")]
     host_bytes: Annotated[int | None, Meta(description="peak of the host's memory")]
     elapsed_s: float
+
+
+class CopiesProbe(Record, frozen=True, kw_only=True, array_like=True):
+    """One try of a number of copies, all of which trained a few steps at the same time."""
+
+    copies: int
+    fits: bool
+    device_bytes: Annotated[int | None, Meta(description="sum of the peaks of what the copies reserved")]
+    host_bytes: Annotated[int | None, Meta(description="sum of the peaks of their resident sets")]
+    elapsed_s: float
+
+
+class CopiesSearch(Record, frozen=True, kw_only=True):
+    """How the numbers of copies of a job that asks for `fit` were found."""
+
+    most: Annotated[int, Meta(description="the largest number that fits; 0: not even one")]
+    limit: Annotated[str, Meta(description="what stopped a larger number")]
+    probes: Annotated[tuple[CopiesProbe, ...], Meta(description="every try, in order")]
+    numbers: Annotated[
+        tuple[int, ...], Meta(description="the numbers to measure: 1, `most`, a draw between them, and one that failed")
+    ]
+
+    @property
+    def words(self) -> str:
+        """The numbers to measure: "1, 3, 8"."""
+        return ", ".join(map(str, self.numbers))
+
+
+class Searches(Record, frozen=True, kw_only=True):
+    """`searches.json`: what was found of the jobs whose `copies` is `fit`."""
+
+    schema: int = SCHEMA
+    kind: Literal["searches"] = "searches"
+    cells: Annotated[dict[str, CopiesSearch], Meta(description="cell of the plan -> its search")] = {}
 
 
 class BatchSearch(Record, frozen=True, kw_only=True):

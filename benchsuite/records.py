@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from benchsuite.describe.tasks import Gpu, PageCache, ProfileUsed, Task
+from benchsuite.describe.tasks import Gpu, PageCache, ProfileUsed, Sharing, Task
 from benchsuite.measurement import BatchSearch, Clock, GroupUsed, Measurement
 from benchsuite.schema import SCHEMA, Record
 from benchsuite.telemetry import Telemetry
@@ -180,6 +180,17 @@ class DataUsed(Record, frozen=True, kw_only=True):
     ] = None
 
 
+class SharingUsed(Record, frozen=True, kw_only=True):
+    """How the models of a wave shared a GPU."""
+
+    way: Sharing
+    copies: Annotated[int, Meta(gt=0, description="models that shared the GPU")]
+    in_use: Annotated[
+        bool | None, Meta(description="whether the way was seen at work; null: it needs no proof, or was not looked at")
+    ] = None
+    seen: Annotated[str | None, Meta(description="what showed it, in words")] = None
+
+
 class Timeline(Record, frozen=True, kw_only=True):
     """The times of a task, on the clock of the host that supervised it. Null: it did not get so far."""
 
@@ -241,6 +252,9 @@ class Result(Record, frozen=True, kw_only=True):
     container: Annotated[ContainerUsed | None, Meta(description="null: the worker ran on the host itself")] = None
     data: DataUsed | None = None
     batch_search: BatchSearch | None = None
+    sharing: Annotated[
+        SharingUsed | None, Meta(description="how it shared its GPU with other models; null: it had the GPU alone")
+    ] = None
     group: GroupUsed | None = None
     timeline: Timeline
     measurement: Measurement = Measurement()

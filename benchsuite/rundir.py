@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -42,48 +42,6 @@ def distinct_slug(name: str) -> str:
     """A slug that no other name has: if characters had to change, it ends in a hash of the name."""
     clean = slug(name)
     return clean if clean == name else f"{clean}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def new_default_out(profile: str, environ: Mapping[str, str], now: datetime) -> Path:
-    """Make `results/<profile>-<YYYYMMDD-HHMMSS>`, local time, under the current folder or `$BENCHSUITE_OUT`.
-
-    If that folder exists, the new one ends in `-2`, and so on.
-
-    Args:
-        profile: the profile's name.
-
-    Raises:
-        OutputError: the folder cannot be made.
-    """
-    parent = Path(environ.get("BENCHSUITE_OUT") or "results")
-    name = f"{slug(profile)}-{now:%Y%m%d-%H%M%S}"
-    make_folder(parent)
-    for number in itertools.count(1):
-        path = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise OutputError(f"{path}: cannot be made: {reason(error)}") from None
-        return path
-    raise AssertionError
-
-
-def newest_run(environ: Mapping[str, str]) -> Path:
-    """The newest run folder below `$BENCHSUITE_OUT` or `results`.
-
-    Raises:
-        ResultError: there is no run folder.
-    """
-    parent = Path(environ.get("BENCHSUITE_OUT") or "results")
-    found: list[tuple[str, Path]] = []
-    for file in parent.glob("*/run.json"):
-        with contextlib.suppress(ResultError):
-            found.append((RunDir(file.parent).run().created, file.parent))
-    if not found:
-        raise ResultError(f"{parent}: no run here yet; name a results folder, or start with 'benchsuite jobs smoke'")
-    return max(found)[1]
 
 
 def write_result(folder: Path, result: Result, when: datetime) -> Path:
@@ -133,6 +91,7 @@ class Attempt(Record, frozen=True, kw_only=True):
 
 
 LOCK = ".lock"
+_OWN = ("run.json", "plan.json", "searches.json")
 
 
 def make_folder(path: Path) -> None:
@@ -268,8 +227,8 @@ def read_record(path: Path, kind: type[R]) -> R:
 def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
     """Find the results below a folder: their files, each with the record or the reason why it cannot be read.
 
-    It skips run.json, plan.json, summaries, hidden files, and the folders `logs/`, `telemetry/` and `driver/`. Any
-    other JSON file is taken for a result.
+    It skips run.json, plan.json, searches.json, summaries, hidden files, and the folders `logs/`, `telemetry/` and
+    `driver/`. Any other JSON file is taken for a result.
 
     Raises:
         ResultError: the folder does not exist.
@@ -279,7 +238,7 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if f not in ("logs", "telemetry", "driver") and not f.startswith("."))
         for name in sorted(names):
-            if not name.endswith(".json") or name.startswith(".") or name in ("run.json", "plan.json"):
+            if not name.endswith(".json") or name.startswith(".") or name in _OWN:
                 continue
             path = Path(root, name)
             try:

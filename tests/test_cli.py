@@ -345,7 +345,7 @@ def test_files_keep_to_the_umask(tmp_path: Path) -> None:
 def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:
     from datetime import datetime
 
-    from benchsuite.rundir import new_default_out
+    from benchsuite.default_out import new_default_out
 
     now = datetime(2026, 1, 2, 3, 4, 5)
     names = [new_default_out("p", {"BENCHSUITE_OUT": str(tmp_path)}, now).name for _ in range(3)]

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from conftest import keep_run, make_gpu, make_result, make_task
+from made_sharing import keep_shared
 from made_sweeps import keep_sweep
 from outputs import call, sample
 from scipy import stats
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 JOB = Job(name="s", model="vae", placement=Placement(devices="progression"))
-KINDS = ("batch", "compare", "scaling", "telemetry", "throughput")
+KINDS = ("batch", "compare", "scaling", "speedup", "telemetry", "throughput")
 
 
 def keep_progression(folder: Path, rates: dict[int, list[float]]) -> Path:
@@ -82,6 +83,8 @@ def test_a_kind_is_drawn_to_a_new_file(
 ) -> None:
     if kind == "batch":
         run = keep_sweep(tmp_path / "run", {"a": {8: 100.0, 16: 190.0, 32: 195.0, 64: None}})
+    elif kind == "speedup":
+        run = keep_shared(tmp_path / "run")
     else:
         run = keep_progression(tmp_path / "run", {1: [100.0] * 3, 2: [180.0, 170.0, 190.0]})
         sample(run)

@@ -185,7 +185,7 @@ BAD: dict[str, tuple[Any, tuple[str, ...]]] = {
     "near field": ({"a": {**JOB, "max_cout": 3}}, ("did you mean 'max_count'?",)),
     "array with ranks": ({"a": {**JOB, "array": 2, "placement": "all_gpus"}}, ("one process trains all models",)),
     "later placement": (
-        {"a": {**JOB, "placement": {"devices": "each", "copies": 2}}},
+        {"a": {**JOB, "placement": {"devices": "each", "nodes": 2}}},
         ("field 'placement'", "only per_gpu", "supported"),
     ),
     "no model": ({"a": {}}, ("give either 'model' or 'entry'",)),
@@ -354,6 +354,8 @@ def test_a_folder_does_not_hide_a_shipped_profile(tmp_path: Path, monkeypatch: p
 
 
 CHANGES = {
+    "sharing": "mps",
+    "copies": "3",
     "matrix": "{seed: [1, 2]}",
     "accumulate": "2",
     "checkpoint": "true",
@@ -390,8 +392,8 @@ def test_every_field_of_a_job_can_be_changed_on_the_command_line() -> None:
     assert set(CHANGES) == fields - {"name", "model", "entry", "params", "training"}
     (plain,) = profile.load("smoke", only=["vae"]).jobs
     for name, text in CHANGES.items():
-        of_a_data_set = ["--data", "mnist"] if name == "page_cache" else []
-        changes = Overrides.parse([f"--{name.replace('_', '-')}", text, *of_a_data_set])
+        beside = {"page_cache": ["--data", "mnist"], "copies": ["--sharing", "concurrent"]}.get(name, [])
+        changes = Overrides.parse([f"--{name.replace('_', '-')}", text, *beside])
         (job,) = profile.load("smoke", only=["vae"], overrides=changes).jobs
         if name not in ("parallel", "array", "unfused_units"):  # of which only the default suits a job on the CPU
             assert written(job)[name] != written(plain)[name], name

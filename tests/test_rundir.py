@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from conftest import make_result, make_task
 
-from benchsuite import rundir
+from benchsuite import default_out, rundir
 from benchsuite.describe.tasks import Job
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.events import LONGEST_LINE_BYTES, EventReader
@@ -197,7 +197,7 @@ def test_walking_results_names_each_bad_file_and_passes_over_the_runs_own(tmp_pa
 
 def test_no_run_is_a_message_that_helps(tmp_path: Path) -> None:
     with pytest.raises(ResultError, match="benchsuite jobs smoke"):
-        rundir.newest_run({"BENCHSUITE_OUT": str(tmp_path)})
+        default_out.newest_run({"BENCHSUITE_OUT": str(tmp_path)})
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

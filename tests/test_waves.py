@@ -20,7 +20,7 @@ from support import side_by_side, wait_for
 
 from benchsuite.describe.tasks import Task
 from benchsuite.events import SliceClosed
-from benchsuite.launch import supervise, waves
+from benchsuite.launch import supervise, together, waves
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.means import MEANS
@@ -59,7 +59,7 @@ def test_one_that_dies_keeps_no_other_waiting(tmp_path: Path, monkeypatch: pytes
 def test_one_that_is_late_keeps_the_others_waiting_only_so_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waves, "READY_LIMIT_S", 1.5)
+    monkeypatch.setattr(together, "READY_LIMIT_S", 1.5)
     late = {"params": {"nap_s": 0.8}}  # five naps of warm-up
     found = side_by_side(tmp_path, monkeypatch, late=late, early={"min_time_s": 0.6})
     early, behind = found["early"].timeline, found["late"].timeline

@@ -92,7 +92,7 @@ def run(
 
 
 def _folder(out: str | None, mode: str) -> Path:
-    from benchsuite.rundir import new_default_out
+    from benchsuite.default_out import new_default_out
 
     return Path(out) if out else new_default_out(f"health-{mode}", os.environ, datetime.now())
 

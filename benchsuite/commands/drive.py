@@ -179,9 +179,9 @@ def _new_folder(config: Path, layout: Layout) -> Path:
     Raises:
         UsageError: there is no such folder.
     """
+    from benchsuite.default_out import new_default_out
     from benchsuite.errors import UsageError, one_line
     from benchsuite.files import look
-    from benchsuite.rundir import new_default_out
 
     parent = layout.config.log_directory
     if look(Path(parent)) != "folder":

@@ -17,7 +17,7 @@ import click
 
 from benchsuite.commands import completion
 from benchsuite.commands._changes import WithChanges
-from benchsuite.commands._traces import add_tracks, new_folder
+from benchsuite.commands._traces import add_tracks, new_folder, recorded
 from benchsuite.describe.invocation import (
     EXCLUDE,
     ISOLATION,
@@ -73,6 +73,7 @@ _EPILOG = (
 )
 @click.option(NO_CGEXEC, is_flag=True, help="The same as --isolation none.")
 @click.option(REQUIRE_ISOLATION, is_flag=True, help="Refuse to start with a weaker isolation.")
+@click.option("--allow-mig", is_flag=True, help="Let jobs with sharing mig divide their GPU, and make it whole again.")
 @click.option("--profile", "timeline", is_flag=True, help="Record a timeline of each task; see 'trace'.")
 @click.option("--profile-fp32", "cores", is_flag=True, help="Record the use of the cores of each task, with ncu.")
 @click.option("--dry-run", is_flag=True, help="Print each task and its command line; start nothing.")
@@ -88,6 +89,7 @@ def command(
     isolation: str | None,
     no_cgexec: bool,
     require_isolation: bool,
+    allow_mig: bool,
     timeline: bool,
     cores: bool,
     dry_run: bool,
@@ -127,7 +129,7 @@ def command(
         chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=settled.repeats, data_root=settled.data_root
     )
     if timeline or cores:
-        plan = _recorded(plan, timeline, cores, resume)
+        plan = recorded(plan, timeline, cores, resume)
     if dry_run and resume:
         from benchsuite.launch.resume import left_of
         from benchsuite.rundir import RunDir
@@ -136,31 +138,9 @@ def command(
     if dry_run:
         _show(plan, machine.gpu_note)
         return 0
-    how = Invocation(machine, os.environ, sys.argv, cast("Isolation", settled.isolation), settled.require_isolation)
+    kind, required = cast("Isolation", settled.isolation), settled.require_isolation
+    how = Invocation(machine, os.environ, sys.argv, kind, required, allow_mig=allow_mig)
     return run_plan(plan, chosen.used(), out, resume, how)
-
-
-def _recorded(plan: Plan, timeline: bool, cores: bool, resume: bool) -> Plan:
-    """The plan with a recording in each task.
-
-    Raises:
-        UsageError: both kinds are asked for, the run is resumed, ncu is missing, or a task has no GPU for it.
-    """
-    import shutil
-
-    from benchsuite.describe.tasks import Trace
-    from benchsuite.describe.traced import all_recorded
-    from benchsuite.launch.profilers import INSTEAD
-
-    if timeline and cores:
-        raise UsageError("--profile and --profile-fp32: give one of them in a run")
-    if resume:
-        raise UsageError("--resume: a run with recordings is not continued; start a new one")
-    if cores and not any(task.gpus for task in plan.tasks):
-        raise UsageError("--profile-fp32: it records a GPU, and no task of this run has one")
-    if cores and shutil.which("ncu") is None:
-        raise UsageError(f"--profile-fp32: {INSTEAD['ncu']}")
-    return all_recorded(plan, Trace(tool="ncu" if cores else "timeline", steps=5))
 
 
 def _go_to(out: Path, asked: Asked) -> str:
@@ -222,16 +202,15 @@ def run_plan(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: 
         click.echo(to_json(alone(result, how.machine)), nl=False)
 
     streamed, total, traced = out == "-", len(plan.tasks), any(task.trace for task in plan.tasks)
-    keep = print_line if streamed else None
     shown, foresee = (traced_figure, _nothing) if traced else (figure, warnings)
-    progress = Progress(shown, keep=keep, foresee=foresee)
+    progress = Progress(shown, keep=print_line if streamed else None, foresee=foresee)
 
     def progress_of(left: Left) -> Progress:
         nonlocal progress, total
         total = len(left.plan.tasks)
+        progress = Progress(figure, settled=left.settled, foresee=warnings)
         if not left.remaining.waves:
             click.echo("Nothing to do: every task of this run has ended. A higher --repeat adds repeats.", err=True)
-        progress = Progress(figure, settled=left.settled, foresee=warnings)
         return progress
 
     folder = _folder(out, used.name, traced)
@@ -247,19 +226,19 @@ def run_plan(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: 
                     folder.rmdir()  # the folder is empty, since nothing was started
             raise
         except Interrupted:
-            _close(progress, total, None if streamed else folder, traced=traced)
+            _close(progress, progress.total or total, None if streamed else folder, traced=traced)
             if not streamed and (folder / "run.json").exists():
                 with contextlib.suppress(OSError):
                     click.echo(f"Continue: {resume_command(folder)}", err=True)
             raise
     if traced and not streamed:
         add_tracks(folder)
-    return _close(progress, total, None if streamed else folder, traced=traced)
+    return _close(progress, progress.total or total, None if streamed else folder, traced=traced)
 
 
 def _folder(out: str | None, profile: str, traced: bool) -> Path:
     """The run's folder: OUT, or a new one."""
-    from benchsuite.rundir import new_default_out
+    from benchsuite.default_out import new_default_out
 
     if out:
         return Path(out)
@@ -283,8 +262,7 @@ def _close(progress: Progress, total: int, folder: Path | None, *, traced: bool)
     """
     counts = progress.counts
     idle = counts["skipped"] + counts["interrupted"] + total - counts.total()
-    failed = total - counts["ok"] - idle
-    words = [f"{counts['ok'] - progress.thin} passed", f"{failed} failed", f"{idle} not run"]
+    words = [f"{counts['ok'] - progress.thin} passed", f"{total - counts['ok'] - idle} failed", f"{idle} not run"]
     if progress.thin:
         words.append(f"{progress.thin} too short for a number, which the report counts as failed")
     earlier = f" ({len(progress.settled)} of them in earlier invocations)" if progress.settled else ""

@@ -28,18 +28,28 @@ def command(
 ) -> None:
     """Draw a plot of a run.
 
-    RESULTS is a results folder or a summary; the default is the newest run.
+    RESULTS is a results folder or a summary; the default is the newest run. A plot of several figures writes FILE-NAME
+    for each of them.
     """
-    from benchsuite import rundir
+    from benchsuite import default_out, rundir
     from benchsuite.errors import one_line
     from benchsuite.report import plots
     from benchsuite.report.sources import summary_of
     from benchsuite.report.stats.compare import find_base
+    from benchsuite.writing import check_place, write_for_user
 
     target = Path(output or f"{kind}.png")
     check_picture(target, "-o")
-    results = results or rundir.newest_run(os.environ)
+    results = results or default_out.newest_run(os.environ)
     against = find_base(base) if base else None
-    figure = plots.draw(kind, plots.Source(summary_of(results), results, against, base or "", task, compare_unlike))
-    draw(figure, target, "-o")
-    click.echo(f"benchsuite: plot written to {one_line(str(target))}", err=True)
+    source = plots.Source(summary_of(results), results, against, base or "", task, compare_unlike)
+    for drawn in plots.draw_all(kind, source):
+        picture = target.with_stem(f"{target.stem}-{rundir.slug(drawn.name)}") if drawn.name else target
+        table = picture.with_suffix(".csv")
+        for path in (picture, *([table] if drawn.csv else [])):
+            check_place(path, "-o")
+        draw(drawn.figure, picture, "-o")
+        if drawn.csv:
+            write_for_user(table, drawn.csv.encode(), "-o")
+        beside = f", its numbers to {one_line(table.name)}" if drawn.csv else ""
+        click.echo(f"benchsuite: plot written to {one_line(str(picture))}{beside}", err=True)

@@ -149,7 +149,7 @@ def _report(
     """The report of one machine; the exit status."""
     from dataclasses import replace
 
-    from benchsuite import rundir
+    from benchsuite import default_out
     from benchsuite.commands._terminal import console
     from benchsuite.report.show import output, terminal
     from benchsuite.report.show.asked import report_on
@@ -157,7 +157,7 @@ def _report(
     from benchsuite.report.show.report import document
     from benchsuite.report.stats.smoke import smoke_check
 
-    outs = outs or (rundir.newest_run(os.environ),)
+    outs = outs or (default_out.newest_run(os.environ),)
     report = report_on(outs, bases, asked)
     if traces:
         from benchsuite.trace.in_report import traced_sections

@@ -102,6 +102,8 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     job = resolve(old.job.name, written(old.job), str(path), Overrides.parse(changes))
     if job.matrix:
         raise UsageError(f"{path}: --matrix: a rerun is one task; put the job into a profile for 'jobs'")
+    if job.processes > 1:
+        raise UsageError(f"{path}: one of {job.copies} copies that shared a GPU; run its job again with 'jobs'")
     place, other = _place(old, job, path, machine, other_gpu)
     task = plan.again(old, job, place)
     altered = (*job_changes(old.job, job), *_file(old, task), *other, *_elsewhere(original, machine, place))

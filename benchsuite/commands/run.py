@@ -47,6 +47,8 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
     gpus = chosen_gpus(machine.gpus, os.environ, machine.gpu_note)
     if job.placement.devices == "progression":
         raise UsageError("--placement: 'run' makes one task, a progression several; give all_gpus")
+    if job.processes > 1 or job.copies == "fit":
+        raise UsageError("--copies: 'run' makes one task, and copies are several; give --sharing fused, or use 'share'")
     chosen = gpus if job.placement.devices == "all" else gpus[:1]
     (task,) = make_plan("run", [job], chosen, environ=os.environ, data_root=root).tasks
     target = Path(out) if out and out != "-" else None

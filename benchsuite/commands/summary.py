@@ -22,13 +22,13 @@ def command(outs: tuple[Path, ...], output: str) -> None:
     OUT is a results folder; the default is the newest one. Several OUT are runs of one machine, and make one summary
     with each run as a session. The summary is JSON.
     """
-    from benchsuite import rundir
+    from benchsuite import default_out
     from benchsuite.errors import one_line
     from benchsuite.report.read.summary_file import write_summary
     from benchsuite.report.sources import summary_of_runs
     from benchsuite.schema import to_json
 
-    summary = summary_of_runs(outs or (rundir.newest_run(os.environ),))
+    summary = summary_of_runs(outs or (default_out.newest_run(os.environ),))
     if output == "-":
         click.echo(_escaped(to_json(summary, indent=2).decode()), nl=False)
     else:

@@ -29,11 +29,11 @@ def command(out: Path | None, strict: bool, as_json: bool, every: bool) -> int:
 
     Exit status 0; with --strict 1 where anything is BAD.
     """
-    from benchsuite import rundir
+    from benchsuite import default_out
     from benchsuite.findings import lines
     from benchsuite.report.verify.check import check
 
-    out = out or rundir.newest_run(os.environ)
+    out = out or default_out.newest_run(os.environ)
     sections = check(out)
     troubles = sum(finding.is_bad(strict) for findings in sections.values() for finding in findings)
     if as_json:

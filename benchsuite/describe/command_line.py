@@ -13,7 +13,10 @@ from benchsuite.describe.overrides import FIELDS, as_argument
 from benchsuite.describe.tasks import Job, Task, written
 
 # These fields do not affect a task that runs alone, or other words of the line stand for them. All others are printed.
-_LEFT_OUT = ("matrix", "placement", "parallel", "loss_band", "tenant", "tags", "prepare", "env", "gpu_memory_gib")
+_LEFT_OUT = (
+    *("matrix", "placement", "sharing", "copies", "parallel", "loss_band", "tenant", "tags", "prepare", "env"),
+    *("gpu_memory_gib",),
+)
 
 
 def command_line(task: Task) -> str:

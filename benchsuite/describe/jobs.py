@@ -9,11 +9,11 @@ import msgspec
 
 from benchsuite import files
 from benchsuite.data import descriptor
-from benchsuite.describe import entries
+from benchsuite.describe import entries, sharing
 from benchsuite.describe.arrays import check_array
 from benchsuite.describe.overrides import FIELDS, Overrides
 from benchsuite.describe.secrets import REMEDY, is_secret, secret_in
-from benchsuite.describe.tasks import RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, looks_secret
+from benchsuite.describe.tasks import RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, Placement, looks_secret
 from benchsuite.describe.training import GRAPHED, Compile, Precision, Training
 from benchsuite.errors import ModelError, ProfileError, nearest
 
@@ -40,7 +40,9 @@ _CHOICES = {
 }
 
 
-def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides | None = None) -> Job:
+def resolve(
+    name: str, raw: Mapping[str, Any], where: str, overrides: Overrides | None = None, *, cell: bool = False
+) -> Job:
     """A checked job from a mapping of its fields.
 
     Args:
@@ -48,6 +50,7 @@ def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides 
         raw: its fields, with the profile's defaults.
         where: the profile's file, for messages.
         overrides: changes from the command line.
+        cell: the fields are those of one cell, in which no list is left.
 
     Raises:
         ProfileError: a field is unknown, or its value is not possible; names the file, the job and the field.
@@ -72,7 +75,8 @@ def resolve(name: str, raw: Mapping[str, Any], where: str, overrides: Overrides 
         fields["params"] = entries.complete(model, _mapping(fields.get("params"), at))
     except ModelError as error:
         raise ProfileError(f"{at}: {error}") from None
-    return _checked(_job(name, _short_names(fields, at), at), at)
+    fields = _short_names(fields, at)
+    return _checked(sharing.settled(_job(name, fields if cell else sharing.as_axes(fields, at), at), at), at)
 
 
 def _mapping(params: Any, at: str) -> dict[str, Any]:
@@ -94,6 +98,9 @@ def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
         if placement not in PLACEMENTS:
             raise ProfileError(f"{at}: field 'placement': unknown '{placement}'{nearest(placement, PLACEMENTS)}")
         fields["placement"] = PLACEMENTS[placement]
+    elif isinstance(placement, dict) and (unknown := placement.keys() - set(Placement.__struct_fields__)):
+        what = f"unknown field '{min(unknown)}'{nearest(min(unknown), Placement.__struct_fields__)}"
+        raise ProfileError(f"{at}: field 'placement': {what}; sharing and copies are fields of the job")
     if isinstance(fields.get("container"), str):
         fields["container"] = {"image": fields["container"]}
     if isinstance(fields.get("env"), dict):
@@ -128,8 +135,7 @@ def _job(name: str, fields: Mapping[str, Any], at: str) -> Job:
 
 
 def _checked(job: Job, at: str) -> Job:
-    place = job.placement
-    if place.nodes != 1 or place.copies != 1 or place.share != "timeslice":
+    if job.placement.nodes != 1:
         supported = f"only {', '.join(PLACEMENTS)} are supported by this version"
         raise ProfileError(f"{at}: field 'placement': {supported}")
     check_array(job, at)

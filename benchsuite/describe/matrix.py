@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchsuite.describe import entries
+from benchsuite.describe import entries, sharing
 from benchsuite.describe.arrays import with_array
 from benchsuite.describe.jobs import START_ALLOWANCE_S, resolve
 from benchsuite.describe.overrides import FIELDS, with_values
@@ -56,17 +56,29 @@ def cells(job: Job, where: str = "plan") -> list[Cell]:
         del raw["timeout_s"]  # it follows max_time_s
     found: dict[str, Cell] = {}
     for values in itertools.product(*job.matrix.values()):
-        axes = dict(zip(job.matrix, values, strict=True))
+        given = dict(zip(job.matrix, values, strict=True))
+        axes = sharing.possible(given)
         try:
-            resolved = resolve(job.name, _with_axes(raw, axes), where)
+            resolved = resolve(job.name, _with_axes(raw, axes), where, cell=True)
         except ProfileError as error:
             raise ProfileError(f"{error} (cell {cell_name(job.name, axes)} of its matrix)") from None
         axes = with_array(axes_of(resolved, axes), resolved)
         cell = Cell(cell_name(job.name, axes), axes, resolved)
+        if cell.name in found and given != sharing.possible(given):
+            continue  # serial has one copy whatever the axis says
         if cell.name in found:
             raise ProfileError(f"{at}: two combinations mean {cell.name}; write each value once")
         found[cell.name] = cell
     return [*found.values()]
+
+
+def with_copies(cell: Cell, copies: Sequence[int]) -> list[Cell]:
+    """The cells of a cell whose number of copies was left open, one for each number."""
+    found = []
+    for number in copies:
+        axes = {**cell.axes, "copies": number}
+        found.append(Cell(cell_name(cell.job.name, axes), axes, sharing.with_copies(cell.job, number)))
+    return found
 
 
 def _with_axes(raw: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:

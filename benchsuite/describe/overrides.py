@@ -6,7 +6,7 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ AS_THEN: dict[int, tuple[tuple[str, str], ...]] = {
     3: (("intra_op_threads", "cpus"),),
 }
 _LISTS = ("loss_band", "tags")  # `0,20` stands for `[0, 20]`, as with parameters
+_SEVERAL = ("sharing", "copies")  # here it does so for several values; a single one is no list
 
 
 def _kind(annotation: Any) -> Any:
@@ -32,6 +33,8 @@ def _kind(annotation: Any) -> Any:
     parts = set(_leaves(annotation)) - {type(None)}
     if parts == {bool}:
         return bool
+    if parts & {int, float}:
+        parts = {part for part in parts if typing.get_origin(part) is not Literal}
     return float if parts and parts <= {int, float} else str
 
 
@@ -121,7 +124,8 @@ class Overrides:
         if name not in known:
             where = f"{at}: after --: '--{name.replace('_', '-')}' is neither a job field nor a parameter"
             raise ProfileError(f"{where} of model '{model.name}'{nearest(name, known)}")
-        if name in _LISTS and text and not text.startswith("["):
+        listed = name in _LISTS or (name in _SEVERAL and "," in (text or ""))
+        if listed and text and not text.startswith("["):
             text = f"[{text}]"
         if name == "prepare":
             kind = float if (text or "").startswith("[[") else str  # lists of words, else one line for a shell

@@ -9,16 +9,17 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from benchsuite.describe import entries
+from benchsuite.describe import entries, sharing
 from benchsuite.describe.arrays import with_array
 from benchsuite.describe.containers import missing_engine
-from benchsuite.describe.matrix import Cell, cells
+from benchsuite.describe.matrix import Cell, cells, with_copies
 from benchsuite.describe.tasks import (
+    FIT,
     PLACE_AXES,
     THREAD_VARIABLES,
     Gpu,
@@ -49,6 +50,7 @@ class Place:
         number: the number in the task's id after the repeat; None if the job has a single task in each repeat.
         axes: the axis of a progression, with the value of this place; empty for other placements.
         skip: why the task cannot run; None if it can.
+        copy: the number among the copies that share the place; None if it has a single task.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -56,6 +58,7 @@ class Place:
     number: int | None = None
     axes: Mapping[str, int] = field(default_factory=dict)
     skip: str | None = None
+    copy: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,37 @@ def make_plan(
     return plan_of(tasks)
 
 
+def with_numbers(plan: Plan, found: Mapping[str, Sequence[int]]) -> Plan:
+    """The plan with tasks for the numbers of copies that a search found, in place of the task that stood for them.
+
+    Args:
+        found: cell whose `copies` is `fit` -> the numbers. A cell without an entry stays as it is.
+    """
+    tasks: list[Task] = []
+    for wave in plan.waves:
+        first = wave.tasks[0]
+        if first.job.copies != FIT or first.cell not in found:
+            tasks += wave.tasks
+            continue
+        cell = Cell(first.cell, first.axes, first.job)
+        tasks += [made for number in found[first.cell] for task in wave.tasks for made in copied(task, cell, number)]
+    return plan_of(tasks)
+
+
+def copied(task: Task, cell: Cell, number: int) -> list[Task]:
+    """The tasks of a cell with this number of copies, in the place of a task whose number was left open."""
+    (numbered,) = with_copies(cell, [number])
+    place = Place(task.gpus, number=task.gpus[0].visible_index if task.gpus else None, skip=task.skip)
+    around = Around(task.profile, task.environ, task.data_root)
+    return [make_task(numbered, one, around, task.repeat) for one in _each_copy(numbered.job, place)]
+
+
 def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task:
     """The task of a cell in a place."""
     job = cell.job
     row = f"{cell.name}.{place.ranks}" if place.axes else cell.name
     number = "" if place.number is None else f".{place.number}"
+    number += "" if place.copy is None else f".c{place.copy}"
     return Task(
         id=f"{cell.name}.J{repeat}{number}",
         profile=around.profile,
@@ -117,11 +146,12 @@ def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task
         axes={**cell.axes, **place.axes},
         per=place.ranks if place.axes else 1,
         wave=wave_name(row, repeat),
+        copy=place.copy or 0,
         gpus=place.gpus,
         ranks=place.ranks,
         data_root=around.data_root,
         environ=task_environ(job, place.gpus, around.environ),
-        skip=place.skip or missing_packages(job) or too_small(job, place.gpus),
+        skip=place.skip or missing_packages(job) or too_small(job, place.gpus) or sharing.why_not(job, place.gpus),
         cwd=str(Path.cwd()) if job.entry else None,
         entry_sha256=entries.declared(None, job.entry).sha256 if job.entry else None,
     )
@@ -150,6 +180,23 @@ def again(old: Task, job: Job, place: Place) -> Task:
 
 
 def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
+    """The places of a job in one repeat, once for each copy that trains in a process of its own.
+
+    Raises:
+        UsageError: as `_places`.
+    """
+    for place in _places(job, gpus):
+        yield from _each_copy(job, place)
+
+
+def _each_copy(job: Job, place: Place) -> Iterator[Place]:
+    if job.processes == 1 or place.skip or sharing.why_not(job, place.gpus):
+        yield place
+    else:
+        yield from (replace(place, copy=copy) for copy in range(job.processes))
+
+
+def _places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
     """The places of a job in one repeat. A progression has one for each number of GPUs or, on the CPU, of ranks.
 
     With `fsdp` these are the numbers that its shards divide.

@@ -22,6 +22,8 @@ from benchsuite.errors import ProfileError, nearest
 _ABOUT = {
     "10gb": "the suite for GPUs of 10 GB",
     "5gb": "the suite for GPUs of 5 GB",
+    "hfta": "small models that share a GPU in all ways, at HFTA's sizes; for 'plot --kind speedup'",
+    "hfta-smoke": "two toys that share a CPU; a check that the ways of sharing run",
     "health": "checks a node and compares its GPUs, in minutes; no data set needed",
     "lite": "the suite with smaller batches and short runs; a quick check that everything works",
     "modern": "what people train today: language models, transformers of images, sampling; GPUs of 80 GB",

@@ -19,6 +19,13 @@ from benchsuite.schema import SCHEMA, Record
 
 LONGEST_S = 30 * 24 * 3600.0
 PageCache = Literal["any", "cold", "warm"]
+# The ways in which several models share a GPU. `serial` is the base that the others are compared with: one model.
+Sharing = Literal["serial", "concurrent", "mps", "mig", "fused"]
+# The ways that run each model in a process of its own.
+PROCESSES: frozenset[Sharing] = frozenset({"concurrent", "mps", "mig"})
+Copies = Annotated[int, Meta(gt=0)] | Literal["fit"]
+# The value of `copies` for which a search finds the largest number that fits, and a draw the numbers to measure.
+FIT: Literal["fit"] = "fit"
 
 # Only these environment variables are recorded. Each can affect a measurement, and none should hold a secret.
 _RECORDED = re.compile(
@@ -49,8 +56,8 @@ def recorded_environ(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in sorted(environ) if _RECORDED.fullmatch(name) and not looks_secret(name)}
 
 
-class Placement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The placement of a job's tasks on the machine."""
+class Placement(Record, frozen=True, kw_only=True):
+    """The placement of a job's tasks on the machine. Older files have two more fields, which had a single value."""
 
     devices: Annotated[
         Literal["each", "progression", "all", "none"],
@@ -58,8 +65,6 @@ class Placement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "each"
     at_least: Annotated[int, Meta(gt=0, description="with fewer visible GPUs the job is skipped")] = 1
     nodes: Annotated[int, Meta(description="machines that a task spans")] = 1
-    copies: Annotated[int, Meta(description="tasks that share one GPU")] = 1
-    share: Annotated[Literal["timeslice", "mps", "mig"], Meta(description="how copies share a GPU")] = "timeslice"
     cpu_allowed: Annotated[bool, Meta(description="without any GPU, the job runs on the CPU")] = False
 
 
@@ -75,6 +80,16 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="values of parameters or fields; the job runs once for each combination"),
     ] = {}
     placement: Annotated[Placement, Meta(description="where the tasks of the job go")] = Placement()
+    sharing: Annotated[
+        Sharing,
+        Meta(
+            description="how several models share a GPU: serial (one model), concurrent (a process each), mps, mig, or "
+            "fused (one process); a list is an axis"
+        ),
+    ] = "serial"
+    copies: Annotated[
+        Copies, Meta(description="models that share a GPU; fit: up to the most that fit; a list is an axis")
+    ] = 1
     max_count: Annotated[
         Annotated[int, Meta(gt=0)] | None, Meta(description="items after which the measurement may end")
     ] = None
@@ -119,6 +134,11 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["share", "machine"], Meta(description="a task gets its share of the machine, or all of it")
     ] = "share"
     tags: Annotated[tuple[str, ...], Meta(description="labels without effect on the measurement")] = ()
+
+    @property
+    def processes(self) -> int:
+        """The tasks that train side by side in each place. It is 1 as long as a search must find the copies."""
+        return self.copies if self.sharing in PROCESSES and self.copies != FIT else 1
 
 
 def written(job: Job) -> dict[str, Any]:

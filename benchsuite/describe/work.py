@@ -11,8 +11,8 @@ from benchsuite.describe.changes import flat
 from benchsuite.describe.tasks import Job, written
 from benchsuite.describe.training import Training
 
-# The fields of a workload: the model, every field of `Training`, and the input.
-FIELDS = ("model", "entry", "params", *Training.__struct_fields__, "data", "page_cache")
+# The fields of a workload: the model, every field of `Training`, the input, and the neighbours on the GPU.
+FIELDS = ("model", "entry", "params", *Training.__struct_fields__, "data", "page_cache", "sharing", "copies")
 # The file of a model of the user's own. It is a part of the workload where it is recorded.
 ENTRY_FILE = "entry_sha256"
 # The port at which ranks meet does not affect what they train.
@@ -24,7 +24,14 @@ _GAINED: Mapping[str, Mapping[str, Any]] = {"atari": {"algo": "ppo"}}
 _NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env", "gpu_memory_gib"})
 # Fields that were added without a new schema, with the values that every older file has. A summary leaves out such a
 # value, so that its settings and the hash of its workload are those of an older one.
-_ADDED: dict[str, Any] = {"checkpoint": False, "lr_schedule": None, "container": None, "unfused_units": 0}
+_ADDED: dict[str, Any] = {
+    "checkpoint": False,
+    "lr_schedule": None,
+    "container": None,
+    "unfused_units": 0,
+    "sharing": "serial",
+    "copies": 1,
+}
 _ADDED_TO_PARALLEL: dict[str, Any] = {"fsdp": None, "backend": None}
 
 

@@ -186,12 +186,15 @@ class Fencing:
         return tenants
 
     def _deal(self, tasks: Sequence[Task]) -> list[tuple[int, ...]]:
-        """The CPUs of each task; empty for those that share if there are too few."""
-        sharing = [task for task in tasks if task.job.tenant != "machine"]
-        nears = [tuple(cpu for gpu in task.gpus for cpu in cpus.near_gpu(gpu.pci, self.root)) for task in sharing]
+        """The CPUs of each task; empty for those that share if there are too few. Copies on one GPU have the same."""
+        sharing = {_place(task): task for task in tasks if task.job.tenant != "machine"}
+        nears = [
+            tuple(cpu for gpu in task.gpus for cpu in cpus.near_gpu(gpu.pci, self.root)) for task in sharing.values()
+        ]
         cores = cpus.topology(self.root, self.cpus)
-        shares = iter(cpus.shares(cores, nears, self.count) if sharing else ())
-        return [self.cpus if task.job.tenant == "machine" else next(shares, ()) for task in tasks]
+        dealt = cpus.shares(cores, nears, self.count) if sharing else []
+        shares = dict(zip(sharing, dealt or [()] * len(sharing), strict=True))
+        return [self.cpus if task.job.tenant == "machine" else shares[_place(task)] for task in tasks]
 
     def _tenant(self, task: Task, index: int, mine: tuple[int, ...], tasks: int) -> Tenant:
         if self.prepared:
@@ -232,7 +235,10 @@ class Fencing:
             facts = msgspec.structs.replace(facts, group=_name(group))
         affinity = facts.cpus if facts.cpu == "affinity" else ()
         share = min(len(facts.cpus) or self.count, self.count) if facts.cpu != "none" or task.ranks > 1 else None
-        return Tenant(facts, group, made=self.made is not None, affinity=affinity, environ=thread_environ(task, share))
+        threads = None if share is None else max(1, share // task.job.processes)
+        return Tenant(
+            facts, group, made=self.made is not None, affinity=affinity, environ=thread_environ(task, threads)
+        )
 
     def _refuse(self, why: str) -> None:
         if self.require:
@@ -251,6 +257,12 @@ class Fencing:
             self.made.close()
         if self.prepared:
             self.prepared.close()
+
+
+def _place(task: Task) -> tuple[str, ...]:
+    """What tasks have in common that share a GPU, or are copies on the CPU; for any other task its id."""
+    gpus = tuple(gpu.parent or gpu.uuid for gpu in task.gpus)
+    return ("copies", *gpus) if task.job.processes > 1 else ("task", task.id)
 
 
 def _crowded(own: dict[str, cgroups.CgroupPlace]) -> str:

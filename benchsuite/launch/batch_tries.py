@@ -188,8 +188,12 @@ def _tried(size: int, child: Child, status: Status, error: Failure | None, elaps
     if status == "ok":
         return Tried(probe)
     assert error
-    out_of_memory = status in ("oom", "killed") or any(word in error.message for word in _NO_MEMORY)
-    return Tried(probe, error.message, None if out_of_memory or error.kind == "timeout" else error)
+    return Tried(probe, error.message, None if no_memory(status, error) or error.kind == "timeout" else error)
+
+
+def no_memory(status: Status, error: Failure) -> bool:
+    """Did a worker fail for want of memory?"""
+    return status in ("oom", "killed") or any(word in error.message for word in _NO_MEMORY)
 
 
 def _gib(size_bytes: int) -> str:

@@ -37,6 +37,7 @@ class Child:
         tenant: the share of the machine in which the worker runs; the caller closes it.
         wave: what the means have provided. A task that is alone in its wave does not hold.
         probe_of: if given, the worker only tries whether its batch fits; the attempt is noted under this task.
+        prepares: if given, the worker trains a few steps before the run's tasks; the attempt is noted under this task.
 
     Attributes:
         go_s: when the worker was allowed to begin, on CLOCK_MONOTONIC; None before.
@@ -49,7 +50,14 @@ class Child:
     """
 
     def __init__(
-        self, run: RunContext, task: Task, tenant: Tenant, wave: WaveContext, *, probe_of: Task | None = None
+        self,
+        run: RunContext,
+        task: Task,
+        tenant: Tenant,
+        wave: WaveContext,
+        *,
+        probe_of: Task | None = None,
+        prepares: Task | None = None,
     ) -> None:
         self.task, self.tenant, self.wave = task, tenant, wave
         self.attempt = run.ledger.attempt(task)
@@ -75,7 +83,8 @@ class Child:
         self.deadline_s = self.started_s + task.job.timeout_s
         self._supervision = Supervision(self.tree, run.hurried)
         try:
-            run.ledger.began("prepare" if probe_of else "start", probe_of or task, self.tree)
+            of = probe_of or prepares
+            run.ledger.began("prepare" if of else "start", of or task, self.tree)
         except OSError:
             self.close()
             raise

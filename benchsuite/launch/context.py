@@ -15,7 +15,7 @@ from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.supervise import never
 from benchsuite.measurement import BatchSearch
-from benchsuite.records import DataUsed, Failure, Status
+from benchsuite.records import DataUsed, Failure, SharingUsed, Status
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class RunContext:
         asked_to_stop: has the user asked for the end of the run?
         hurried: has the user asked for it a second time? What runs is then killed at once.
         searches: the batch size searches of this run so far, by job name.
+        allow_mig: may the division of a GPU into MIG instances be changed?
     """
 
     ledger: Ledger
@@ -38,6 +39,7 @@ class RunContext:
     asked_to_stop: Callable[[], bool]
     hurried: Callable[[], bool] = never
     searches: dict[str, BatchSearch] = field(default_factory=dict)
+    allow_mig: bool = False
 
     @contextmanager
     def fenced(self, tasks: Sequence[Task]) -> Iterator[tuple[Tenant, ...]]:
@@ -70,6 +72,17 @@ class DataProvided:
     used: DataUsed
 
 
+class Proof:
+    """Finds out whether models share a GPU in the way that was asked for."""
+
+    def look(self, running: Sequence[tuple[Task, int]]) -> None:
+        """The tasks that are ready or train now, each with the pid of its worker; called again and again."""
+
+    def used(self, task: Task) -> SharingUsed:
+        """What is known of a task at its end."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class WaveContext:
     """A wave's tasks with what its means have provided so far.
@@ -78,6 +91,7 @@ class WaveContext:
         tasks: those that are not skipped, with the batch size that was found for them.
         tenants: the share of the machine of each task, in order.
         environ: variables that the workers get on top of their own.
+        sharing: shows how the models of the wave share their GPUs; None if a model has its GPU alone.
     """
 
     tasks: tuple[Task, ...]
@@ -85,6 +99,7 @@ class WaveContext:
     batch_search: BatchSearch | None = None
     tenants: tuple[Tenant, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
+    sharing: Proof | None = None
 
 
 Mean: TypeAlias = Callable[[RunContext, WaveContext], AbstractContextManager[WaveContext]]

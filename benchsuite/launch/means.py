@@ -14,6 +14,7 @@ from benchsuite.launch.batch_tries import batch_size
 from benchsuite.launch.context import Mean, RunContext, WaveContext
 from benchsuite.launch.datasets import data_set
 from benchsuite.launch.setup_commands import set_up
+from benchsuite.launch.sharing import shared
 from benchsuite.launch.task_telemetry import telemetry
 
 
@@ -24,4 +25,4 @@ def fences(run: RunContext, wave: WaveContext) -> Iterator[WaveContext]:
         yield replace(wave, tenants=tenants)
 
 
-MEANS: tuple[Mean, ...] = (set_up, data_set, batch_size, fences, telemetry)
+MEANS: tuple[Mean, ...] = (set_up, data_set, batch_size, shared, fences, telemetry)

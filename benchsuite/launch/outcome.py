@@ -130,6 +130,9 @@ def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
     seen, data = child.seen, child.wave.data
     ended_s, clock = time.monotonic(), read_clock()  # the clock's anchor lies after the end
     status, error = judged(child)
+    sharing = child.wave.sharing.used(child.task) if child.wave.sharing else None
+    if status == "ok" and sharing and sharing.in_use is False:
+        status, error = "failed", Failure(kind=sharing.way, message=f"sharing {sharing.way}: {sharing.seen}")
     result = _result(child.task, child.attempt, setting, status, error, seen, clock)
     tenant, contained = child.tenant.described(), child.contained
     return msgspec.structs.replace(
@@ -138,6 +141,7 @@ def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
         container=contained.used if contained else None,
         data=data.used if data else result.data,
         batch_search=child.wave.batch_search,
+        sharing=sharing,
         timeline=Timeline(
             clock=clock,
             queued_s=setting.queued_s,

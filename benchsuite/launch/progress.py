@@ -86,6 +86,11 @@ class Progress:
         self._forecast = Forecast()
         self._wave: tuple[str, float] | None = None
 
+    @property
+    def total(self) -> int:
+        """The number of tasks of the whole run, with those of earlier invocations; 0 before the run begins."""
+        return len({*self.settled, *(task.id for task in self.tasks)})
+
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
             self._live = Live("starting", console=self._console, refresh_per_second=4, transient=True)

@@ -15,12 +15,14 @@ import msgspec
 import psutil
 
 from benchsuite.describe.changes import changes
+from benchsuite.describe.plan import with_numbers
 from benchsuite.describe.tasks import Job, Plan, Task
 from benchsuite.errors import OutputError, ProfileError, UsageError, encodable, reason
 from benchsuite.events import control_file
 from benchsuite.host.kernel_files import started_ticks
 from benchsuite.launch.outcome import orphaned
 from benchsuite.launch.process import MARK
+from benchsuite.launch.searches import searches
 from benchsuite.launch.worker_events import EventFiles
 from benchsuite.measurement import read_boot_id
 from benchsuite.records import Machine, Result, Run
@@ -64,7 +66,9 @@ def left_of(rundir: RunDir, now: Plan, machine: Machine) -> Left:
         ResultError: run.json or plan.json is missing or damaged.
         ProfileError, UsageError: see `check`.
     """
-    plan = check(rundir.path, rundir.run(), rundir.plan(), now, machine)
+    found = {cell: search.numbers for cell, search in searches(rundir).items()}
+    before, now = (with_numbers(plan, found) for plan in (rundir.plan(), now))
+    plan = check(rundir.path, rundir.run(), before, now, machine)
     ends: dict[str, dict[int, str]] = defaultdict(dict)
     lines = rundir.attempts()
     for line in lines:

@@ -17,7 +17,7 @@ from benchsuite.files import look
 from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing, Isolation
-from benchsuite.launch import recordable
+from benchsuite.launch import recordable, sharing
 from benchsuite.launch.datasets import not_ready
 from benchsuite.launch.first_batch import check_filled
 from benchsuite.launch.interrupt import Interrupt
@@ -44,6 +44,7 @@ class Invocation:
         command: the command line.
         share: the share of an earlier task; if given, tasks get no more than it.
         kept: further files of the run folder, by their paths below it.
+        allow_mig: may the division of a GPU into MIG instances be changed?
     """
 
     machine: Machine
@@ -53,6 +54,7 @@ class Invocation:
     require_isolation: bool = False
     share: Tenant | None = None
     kept: Mapping[str, bytes] = field(default_factory=dict)
+    allow_mig: bool = False
 
 
 def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how: Invocation) -> RunDir:
@@ -74,6 +76,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         code=setting.code,
     )
     recordable.check(run, plan, out)
+    sharing.check(plan.tasks, allow_mig=how.allow_mig)
     with Interrupt() as interrupt, _means(plan, setting, how) as means:
         check_filled(plan.tasks, how.environ, interrupt.asked)
         interrupt.check()
@@ -87,7 +90,8 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
             with observer:
                 _report(observer, means, how, plan.tasks)
                 with _sealed(rundir, observer):
-                    Runner(Ledger(rundir), means, how.environ, observer, interrupt).run(plan.waves)
+                    runner = Runner(Ledger(rundir), means, how.environ, observer, interrupt)
+                    runner.run(runner.settled(plan).waves)
     return rundir
 
 
@@ -120,6 +124,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
     with Interrupt() as interrupt, locked(out):
         rundir = RunDir(out)
         left = left_of(rundir, plan, how.machine)
+        sharing.check(left.remaining.tasks, allow_mig=how.allow_mig)
         check_filled(left.remaining.tasks, how.environ, interrupt.asked)
         with _means(left.remaining, setting, how) as means:
             interrupt.check()
@@ -132,7 +137,10 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
                 _report(watching, means, how, left.remaining.tasks)
                 ledger = Ledger(rundir, left.attempts)
                 with _sealed(rundir, watching):
-                    Runner(ledger, means, how.environ, watching, interrupt).run(left.remaining.waves)
+                    runner = Runner(ledger, means, how.environ, watching, interrupt)
+                    whole = runner.settled(left.plan)
+                    waves = [wave for wave in whole.waves if any(task.id not in left.settled for task in wave.tasks)]
+                    runner.run(waves)
     return rundir
 
 
@@ -170,7 +178,7 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
             fencing.limit(how.share)
         gpus = {gpu.uuid: gpu for task in plan.tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
-            yield RunMeans(setting, fencing, monitor)
+            yield RunMeans(setting, fencing, monitor, how.allow_mig)
     finally:
         fencing.close()
 

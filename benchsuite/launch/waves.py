@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from benchsuite.describe.tasks import Task, Wave
+from benchsuite.describe.tasks import Plan, Task, Wave
 from benchsuite.errors import BenchError, reason
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
-from benchsuite.launch import orphans
+from benchsuite.launch import copies, orphans, together
 from benchsuite.launch.child import Child
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.interrupt import Interrupt
@@ -25,8 +25,6 @@ from benchsuite.launch.task_telemetry import follow, summary
 from benchsuite.records import Failure, Result, Status
 
 LOOK_EVERY_S = 0.1
-# A neighbour that is not ready by then, or by half of the shortest timeout, no longer keeps the others waiting.
-READY_LIMIT_S = 300.0
 
 
 class Observer(Protocol):
@@ -55,6 +53,7 @@ class RunMeans:
     setting: Setting
     fencing: Fencing
     monitor: Monitor
+    allow_mig: bool = False
 
 
 class Runner:
@@ -71,9 +70,27 @@ class Runner:
     ) -> None:
         self._setting, self._observer, self._interrupt = means.setting, observer, interrupt
         self._context = RunContext(
-            ledger, environ, means.fencing, means.monitor, observer.say, interrupt.asked, interrupt.hurried
+            ledger,
+            environ,
+            means.fencing,
+            means.monitor,
+            observer.say,
+            interrupt.asked,
+            interrupt.hurried,
+            allow_mig=means.allow_mig,
         )
         self._stopping = False
+
+    def settled(self, plan: Plan) -> Plan:
+        """The plan with the numbers of copies that fit, where its jobs leave them open.
+
+        Raises:
+            OutputError: a file of the run cannot be written.
+            Interrupted: a signal asked for the end.
+        """
+        plan = copies.settled(self._context, self._context.ledger.rundir, plan)
+        self._interrupt.check()
+        return plan
 
     def run(self, waves: Sequence[Wave]) -> None:
         """Run all waves. A task that fails stops no other.
@@ -133,7 +150,7 @@ class Runner:
                 if child.step():
                     running.remove(child)
                     self._end(child)
-            _say(running)
+            together.say(running)
             if self._interrupt.asked() and not self._stopping:
                 self._stopping = True
                 self._observer.say(f"stopping: tasks have {GRACE_S:g} s to end; Ctrl-C again kills them at once")
@@ -160,19 +177,3 @@ class Runner:
     def _keep(self, result: Result) -> None:
         path, problem = self._context.ledger.keep(result)
         self._observer.ended(result, path, problem)
-
-
-def _say(running: Sequence[Child]) -> None:
-    """Say go once all workers are ready, or the limit of the wait is over. Say stop once all have measured."""
-    waiting = [c for c in running if c.seen.ready and c.go_s is None]
-    if waiting:
-        others_ready = all(c.seen.ready for c in running)
-        limit_s = min(READY_LIMIT_S, *(c.task.job.timeout_s / 2 for c in running))
-        late = time.monotonic() - min(c.started_s for c in running) > limit_s
-        if others_ready or late or any(c.go_s is not None for c in running):
-            for child in waiting:
-                child.say_go()
-    if all(c.seen.measured for c in running):
-        for child in running:
-            if not child.stop_said:
-                child.say_stop()

@@ -77,5 +77,24 @@ def draw(kind: str, source: Source) -> Figure:
     return cast("Figure", _module(kind).draw(source))
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A figure of a plot, and the numbers behind it as CSV. `name` distinguishes it from the others; empty: alone."""
+
+    figure: Figure
+    name: str = ""
+    csv: str = ""
+
+
+def draw_all(kind: str, source: Source) -> list[Drawn]:
+    """Draw one kind of plot, which may have several figures.
+
+    Raises:
+        UsageError, ResultError: as `draw`.
+    """
+    every = getattr(_module(kind), "draw_all", None) if kind in kinds() else None
+    return every(source) if every else [Drawn(draw(kind, source))]
+
+
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"benchsuite.report.plots.{name}")

@@ -15,6 +15,7 @@ from benchsuite.describe.tasks import PLACE_AXES
 from benchsuite.measurement import ModelFlops
 from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.report.measure.intervals import Interval
+from benchsuite.report.read.together import Together
 from benchsuite.report.read.use import StdParts, Use
 from benchsuite.schema import SCHEMA, Record
 
@@ -166,6 +167,9 @@ class JobSummary(Record, frozen=True, kw_only=True):
         float | None, Meta(description="what an older baseline's rates are multiplied by to be in today's unit")
     ] = None
     excluded: Annotated[str | None, Meta(description="why the job cannot be compared at all")] = None
+    together: Annotated[
+        Together | None, Meta(description="its copies that share a GPU as a whole; null: a job without copies")
+    ] = None
     repeats: tuple[Repeat, ...] = ()
     tasks: tuple[TaskSummary, ...] = ()
 

@@ -13,6 +13,7 @@ from benchsuite.report.show.sections.flops import mfu_legend
 from benchsuite.report.show.sections.gpus import gpus_section
 from benchsuite.report.show.sections.headline import short_names
 from benchsuite.report.show.sections.score import score_block
+from benchsuite.report.show.sections.sharing import sharing_section
 from benchsuite.report.show.sections.tasks import bad_files_section, failure_facts, flagged_words
 from benchsuite.report.show.sections.worst import worst_table
 from benchsuite.report.stats.smoke import NO_SCORE, smoke_check
@@ -22,7 +23,11 @@ LINES = 40
 # The numbers of failures, of files that cannot be used, and of sections that the last line names.
 _FAILURES, _FILES, _SECTIONS = 3, 4, 8
 # What a section holds, where its title says too little.
-_NAMES = {"Not ok": "each task that is not ok", "Flagged": "each flagged task"}
+_NAMES = {
+    "Not ok": "each task that is not ok",
+    "Flagged": "each flagged task",
+    "Models that share a GPU": "every number of models that share a GPU",
+}
 # Facts of the score block that need more room than they are worth in few lines.
 _LEFT_OUT = frozenset({"Penalty"})
 
@@ -30,7 +35,8 @@ _LEFT_OUT = frozenset({"Penalty"})
 def brief(report: Report, rows: int) -> Document:
     """The report with at most `rows` jobs, the worst first, and a last line that says what `--full` adds.
 
-    The only sections are those that the user asks for: a comparison of GPUs, the causes of ratios, and recordings.
+    The only sections are those that the user asks for: a comparison of GPUs, the causes of ratios, recordings, and
+    models that share a GPU.
     """
     full = document(report)
     if not report.summary.jobs:
@@ -46,13 +52,16 @@ def brief(report: Report, rows: int) -> Document:
         intro=(*full.intro, *([sentence(f"No score: {NO_SCORE}.", "quiet")] if smoke_check(report.summary) else [])),
         jobs=Section("Jobs", tuple(parts)),
         score=_block(report),
-        sections=tuple(
-            section
-            for section in (*_explained_sections(report), gpus_section(report.gpus, True), *report.traced)
-            if section
-        ),
+        sections=tuple(section for section in _asked_sections(report) if section),
         outro=(_not_shown(report, full, rows),),
     )
+
+
+def _asked_sections(report: Report) -> Iterator[Section | None]:
+    yield from _explained_sections(report)
+    yield gpus_section(report.gpus, True)
+    yield from report.traced
+    yield sharing_section(report.summary, short=True)
 
 
 def _explained_sections(report: Report) -> list[Section]:

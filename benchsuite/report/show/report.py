@@ -18,6 +18,7 @@ from benchsuite.report.show.sections.lead import lead
 from benchsuite.report.show.sections.limited import limited_section
 from benchsuite.report.show.sections.origin import MIDDLE_DOT, about, progress, title
 from benchsuite.report.show.sections.score import score_block
+from benchsuite.report.show.sections.sharing import sharing_section
 from benchsuite.report.show.sections.smoke import smoke_block
 from benchsuite.report.show.sections.subscores import subscores_section
 from benchsuite.report.show.sections.sweeps import sweeps_section
@@ -109,6 +110,7 @@ def _sections(report: Report) -> Iterator[Section | None]:
     yield gpus_section(report.gpus)
     yield scaling_section(summary)
     yield sweeps_section(summary)
+    yield sharing_section(summary)
     for comparison in report.comparisons:
         yield comparison_section(comparison, len(summary.jobs))
         if report.explain:

@@ -16,6 +16,7 @@ from benchsuite.report.read.workload import data_used, tally
 from benchsuite.report.stats.differences import differences, trained_changes
 from benchsuite.report.stats.figures import with_figures
 from benchsuite.report.stats.samples import MIN_SESSIONS
+from benchsuite.report.stats.together import all_together
 
 # Differences between runs that a list of sessions shows elsewhere: where and when they ran, and what failed.
 _SHOWN_ELSEWHERE = ("host", "ok tasks a repeat")
@@ -241,6 +242,7 @@ def _job(sessions: Sequence[JobSummary]) -> JobSummary:
         backend=first.backend if len({job.backend for job in sessions}) == 1 else None,
         peak_memory_bytes=max((job.peak_memory_bytes for job in sessions if job.peak_memory_bytes), default=None),
         excluded=next((job.excluded for job in sessions if job.excluded), None),
+        together=all_together([job.together for job in sessions]),
     )
     return with_figures(merged, _items_per_joule(sessions))
 

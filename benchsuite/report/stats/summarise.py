@@ -25,6 +25,7 @@ from benchsuite.report.show.format import percent
 from benchsuite.report.stats.differences import trained_changes
 from benchsuite.report.stats.figures import complete, with_figures
 from benchsuite.report.stats.throttling import unthrottled
+from benchsuite.report.stats.together import together
 from benchsuite.report.stats.use import job_items_per_joule, task_use, unsampled
 from benchsuite.schema import finite
 from benchsuite.telemetry import STOLEN_LIMIT
@@ -106,6 +107,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool, planned: bool) -> Jo
         product_format=next((found for row in ok if row.result and (found := product_format(row.result))), None),
         gpu_names=tuple(dict.fromkeys(gpu.name for row in ok for gpu in row.task.gpus)),
         **_group(rows),
+        together=together(rows),
         tasks=tasks,
     )
     return with_figures(job, job_items_per_joule(rows))

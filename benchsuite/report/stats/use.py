@@ -50,7 +50,7 @@ def task_use(row: Row) -> Use | None:
         return None
     devices = _watched(result)
     rate = row.window.perf if row.status == "ok" and row.window else None
-    watts = _total_w(row) if row.task.job.placement.copies == 1 else None
+    watts = _total_w(row) if row.task.job.processes == 1 else None
     gauges: dict[str, Any] = {name: mean(_gauge(device, name) for device in devices) for name in _GAUGES}
     facts: dict[str, Any] = {name: mean(getattr(gpu, name) for gpu in row.task.gpus) for name in _FACTS}
     use = Use(
