@@ -185,6 +185,10 @@ class RunDir:
         """
         return self.path / "logs" / f"{distinct_slug(task.id)}.a{attempt}.{what}"
 
+    def checkpoints(self, task: Task, attempt: int) -> Path:
+        """The path of the checkpoints of a task, without `.epochN` and what follows."""
+        return self.path / "checkpoints" / f"{distinct_slug(task.id)}.a{attempt}"
+
     def in_progress(self) -> bool:
         """Does a run hold the lock of the folder now?"""
         try:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from benchsuite.describe.goal import Kept, Target
 from benchsuite.describe.training import Training
 from benchsuite.schema import SCHEMA, Record
 
@@ -93,6 +94,23 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_s: Annotated[
         float, Meta(gt=0, le=2 * LONGEST_S, description="seconds for the whole process, start and warm-up included")
     ] = 600.0
+    max_epochs: Annotated[
+        Annotated[int, Meta(gt=0)] | None,
+        Meta(description="epochs after which the training ends; the task then has no score"),
+    ] = None
+    target: Annotated[
+        Target | None,
+        Meta(description="figure at which the training ends: `loss=2.0` or `bleu=21.8`; the task then has no score"),
+    ] = None
+    epoch_items: Annotated[
+        Annotated[int, Meta(gt=0)] | None, Meta(description="items in an epoch, of all ranks together")
+    ] = None
+    checkpoints: Annotated[
+        Kept, Meta(description="epochs of which the run folder keeps the checkpoints: all, the last, or none")
+    ] = "all"
+    resume_from: Annotated[
+        str | None, Meta(description="checkpoint from which a training by epochs continues, up to `.epochN`")
+    ] = None
     loss_band: Annotated[
         tuple[float, float] | None, Meta(description="bounds between which the last loss must lie")
     ] = None
@@ -115,6 +133,11 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["share", "machine"], Meta(description="a task gets its share of the machine, or all of it")
     ] = "share"
     tags: Annotated[tuple[str, ...], Meta(description="labels without effect on the measurement")] = ()
+
+    @property
+    def by_epochs(self) -> bool:
+        """Whether the job trains epochs to their end, or to a target."""
+        return self.max_epochs is not None or self.target is not None
 
 
 def written(job: Job) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchsuite.describe.changes import flat
+from benchsuite.describe.goal import DEFAULTS as GOAL
 from benchsuite.describe.tasks import Job, written
 from benchsuite.describe.training import Training
 
@@ -24,7 +25,7 @@ _GAINED: Mapping[str, Mapping[str, Any]] = {"atari": {"algo": "ppo"}}
 _NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env", "gpu_memory_gib"})
 # Fields that were added without a new schema, with the values that every older file has. A summary leaves out such a
 # value, so that its settings and the hash of its workload are those of an older one.
-_ADDED: dict[str, Any] = {"checkpoint": False}
+_ADDED: dict[str, Any] = {"checkpoint": False, **GOAL}
 _ADDED_TO_PARALLEL: dict[str, Any] = {"fsdp": None}
 
 

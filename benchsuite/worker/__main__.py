@@ -22,6 +22,7 @@ from benchsuite.worker.checks import check_band, check_parameters, check_precisi
 from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.control import Control, control_fd
 from benchsuite.worker.device import Device, open_device
+from benchsuite.worker.epochs import Epochs
 from benchsuite.worker.exits import announce
 from benchsuite.worker.flops import FlopCount
 from benchsuite.worker.input_waits import Waits
@@ -114,6 +115,9 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     waits = Waits()
     source = waits.counted(workload.batches(share))
     batches = step.feed(flops.seen(source) if flops else source)
+    epochs = None
+    if task.job.by_epochs and not assignment.probe:
+        epochs = Epochs(assignment, step, lambda part: step.feed(waits.counted(workload.batches(part))), share, ranks)
     warmed, precision = _warmed_up(assignment, workload, step, batches, device, ranks)
     threads = other_threads(os.environ)
     ready = Ready(
@@ -128,7 +132,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         precision=precision,
         intra_op_threads=intra_op_threads(),
         group=ranks.facts if ranks else None,
-        notes=(*step.notes, *([threads] if threads else [])),
+        notes=(*step.notes, *([threads] if threads else []), *(epochs.notes if epochs else ())),
     )
     events.write(ready)
     if assignment.probe:
@@ -137,8 +141,8 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     control.wait_for_go()
     if ranks:
         ranks.barrier()  # only rank 0 reads "go"; the others wait for it here
-    measuring = Measuring(task, device, step, events, control, waits, ranks)
-    stopped_by = measuring.run(batches, assignment.hold_limit_s)
+    measuring = Measuring(task, device, epochs.counted if epochs else step, events, control, waits, ranks)
+    stopped_by = epochs.run(measuring) if epochs else measuring.run(batches, assignment.hold_limit_s)
     peak_memory = device.peak_memory()  # before traces and checks, which use memory of their own
     own = rank_file(assignment.events, rank) if ranks else assignment.events
     recorded = traced(task.trace, own, step, batches, device, workload) if task.trace else None

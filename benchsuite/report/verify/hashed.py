@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from benchsuite.describe.goal import DEFAULTS as GOAL
 from benchsuite.describe.tasks import Job, Task, written
 from benchsuite.records import Machine
 from benchsuite.schema import Record, decode
@@ -35,7 +36,7 @@ _FIELDS_1 = (
     *("timeout_s", "loss_band", "precision", "compile", "channels_last", "data", "page_cache", "prepare", "env"),
     *("tenant", "tags"),
 )
-# The fields of a job that schema 2 did not have, those of its training that schema 3 did not have, and those that were
+# The fields of a job that schema 2 did not have (besides those of a training by epochs, which are newer), those of its training that schema 3 did not have, and those that were
 # added to training and its `parallel` during schema 4.
 _NEW_IN_3 = ("warm_up_s",)
 _TRAINING_NEW_IN_4 = ("intra_op_threads",)
@@ -65,7 +66,7 @@ def jobs_of_schema(schema: int, found: Sequence[Job]) -> tuple[str, ...]:
     if schema == 1:
         return (_of_schema_1(found),)
     of_training = _TRAINING_ADDED if schema >= 4 else (*_TRAINING_ADDED, *_TRAINING_NEW_IN_4)
-    return (_without(found, _NEW_IN_3 if schema == 2 else (), of_training),)
+    return (_without(found, (*GOAL, *(_NEW_IN_3 if schema == 2 else ())), of_training),)
 
 
 def _of_schema_1(found: Sequence[Job]) -> str:
