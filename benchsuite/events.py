@@ -120,7 +120,6 @@ class EpochClosed(Record, frozen=True, kw_only=True, tag="epoch", tag_field="eve
     n: Annotated[int, Meta(description="number of the event in its file, from 0")]
     at_s: float
     epoch: Epoch
-    last: Annotated[bool, Meta(description="the training is over")] = False
 
 
 class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):

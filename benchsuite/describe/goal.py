@@ -126,9 +126,7 @@ def _check_target(job: Job, at: str) -> None:
 def _check_prefix(prefix: str, at: str) -> None:
     path = Path(prefix)
     if not any(path.parent.glob(f"{_literal(path.name)}*{STAGE}*.pt")):
-        raise ProfileError(
-            f"{at}: field 'resume_from': no checkpoint {path}*{STAGE}0.pt; name one up to '{EPOCH}N', without what follows"
-        )
+        raise ProfileError(f"{at}: field 'resume_from': no checkpoint {path}*{STAGE}0.pt; name one up to '{EPOCH}N'")
 
 
 def _literal(name: str) -> str:

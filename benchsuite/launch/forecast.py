@@ -36,7 +36,7 @@ class Forecast:
         for wave in plan_of([task for task in tasks if task.skip is None]).waves:
             job = wave.tasks[0].job
             known = self.seen_s.get(wave.tasks[0].cell)
-            counts = job.max_count is not None or job.max_steps is not None
+            counts = job.max_count is not None or job.max_steps is not None or job.by_epochs
             start_s = START_GUESS_S + job.warm_up_s
             least += start_s + job.min_time_s if known is None else known
             most += start_s + (job.max_time_s if counts else job.min_time_s) if known is None else known

@@ -33,7 +33,7 @@ class ProcessEvents:
         exits: of a launcher, the ends of the ranks.
         damaged: what is wrong with the first line that is not an event, in words; nothing after it was read.
         epochs: of a training by epochs, those that have ended.
-        measured_all: a slice has met the stop rule, or the last epoch has ended.
+        measured_all: a slice has met the stop rule.
     """
 
     ready: Ready | None = None
@@ -53,7 +53,6 @@ class ProcessEvents:
                 self.measured_all |= event.last
             elif isinstance(event, EpochClosed):
                 self.epochs.append(event.epoch)
-                self.measured_all |= event.last
             elif isinstance(event, Ready):
                 self.ready = event
             elif isinstance(event, End):

@@ -157,7 +157,7 @@ class Epochs:
         return "epochs"
 
     def _order(self, number: int) -> int:
-        """The seed of an epoch's batches. Generated batches are the same in each epoch; those of files have a new order."""
+        """The seed of an epoch's batches. Generated batches stay the same; those of files get a new order."""
         return self.share.seed if self.share.data is None else self.share.seed + 7_919 * (number - 1)
 
     def _open(self, number: int) -> None:

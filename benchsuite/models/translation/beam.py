@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchsuite.models import on_tensors
 
-# Last units [rows], memory -> log-probabilities of the next unit [rows, units], attention [rows, source] or None, memory.
+# Last units [rows], memory -> log-probabilities of the next [rows, units], attention [rows, source] or None, memory.
 Next: TypeAlias = "Callable[[Tensor, Memory], tuple[Tensor, Tensor | None, Memory]]"
 
 

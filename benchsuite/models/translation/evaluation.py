@@ -69,7 +69,7 @@ def evaluated(
         ModelError: sacrebleu is missing, the model is no translator, or the weights do not fit it.
     """
     check_installed()
-    from sacrebleu.metrics import BLEU  # type: ignore[import-not-found,unused-ignore]
+    from sacrebleu.metrics import BLEU  # type: ignore[import-not-found,attr-defined,unused-ignore]
 
     how = how or Search()
     began = time.monotonic()

@@ -15,6 +15,7 @@ from benchsuite.describe.tasks import PLACE_AXES
 from benchsuite.measurement import ModelFlops
 from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.report.measure.intervals import Interval
+from benchsuite.report.read.trainings import Training
 from benchsuite.report.read.use import StdParts, Use
 from benchsuite.schema import SCHEMA, Record
 
@@ -241,6 +242,9 @@ class Summary(Record, frozen=True, kw_only=True):
     jobs: tuple[JobSummary, ...]
     reruns: tuple[RerunSummary, ...] = ()
     bad_files: tuple[BadFile, ...] = ()
+    trainings: Annotated[
+        tuple[Training, ...], Meta(description="tasks that train by epochs; they are no jobs of the score")
+    ] = ()
     sessions: Annotated[tuple[Session, ...], Meta(description="the runs reported together; empty: one run")] = ()
     left_out: Annotated[
         tuple[str, ...], Meta(description="jobs of the profile that were not to run, by --name or --exclude")

@@ -36,7 +36,7 @@ _FIELDS_1 = (
     *("timeout_s", "loss_band", "precision", "compile", "channels_last", "data", "page_cache", "prepare", "env"),
     *("tenant", "tags"),
 )
-# The fields of a job that schema 2 did not have (besides those of a training by epochs, which are newer), those of its training that schema 3 did not have, and those that were
+# The fields of a job that schema 2 did not have, those of its training that schema 3 did not have, and those that were
 # added to training and its `parallel` during schema 4.
 _NEW_IN_3 = ("warm_up_s",)
 _TRAINING_NEW_IN_4 = ("intra_op_threads",)
