@@ -57,7 +57,7 @@ class Target(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def expand(fields: dict[str, Any], longest_s: float) -> dict[str, Any]:
     """The fields of a job with the short form of a target, such as `bleu=21.8`, and with the limits of a training.
 
-    A training by epochs has no least time and, unless `max_time_s` is given, no largest time.
+    A training by epochs has no least time and, unless `max_time_s` or `timeout_s` is given, no largest time.
     """
     target = fields.get("target")
     if isinstance(target, str) and "=" in target:
@@ -71,7 +71,7 @@ def expand(fields: dict[str, Any], longest_s: float) -> dict[str, Any]:
     if "max_epochs" in fields or "target" in fields:
         fields.setdefault("min_time_s", 0.0)
         if "max_epochs" in fields:
-            fields.setdefault("max_time_s", longest_s)
+            fields.setdefault("max_time_s", fields.get("timeout_s", longest_s))
     return fields
 
 
@@ -101,6 +101,10 @@ def check(job: Job, at: str, *, limited: bool) -> None:
         raise ProfileError(f"{at}: field 'min_time_s': '{stop}' decides when the training ends; set it to 0")
     if job.max_epochs is None and not limited:
         raise ProfileError(f"{at}: field 'target': it may never be met; give 'max_epochs' or 'max_time_s' as a limit")
+    if job.max_time_s > job.timeout_s:
+        raise ProfileError(
+            f"{at}: max_time_s {job.max_time_s:g} is over timeout_s {job.timeout_s:g}, which fails the task; raise timeout_s"
+        )
     _check_target(job, at)
     if job.resume_from is not None:
         _check_prefix(job.resume_from, at)
