@@ -42,9 +42,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def run_folder(path: Path, data: DataFolder | None = None, **fields: Any) -> tuple[RunDir, Assignment]:
+def run_folder(path: Path, found: DataFolder | None = None, **fields: Any) -> tuple[RunDir, Assignment]:
     """The folder of a run of one task on the CPU, as the parent makes it before the start."""
-    common = {"placement": "cpu", "warm_up_s": 0.0, "max_time_s": 60.0}
+    common = {"placement": "cpu", "warm_up_s": 0.0, "max_time_s": 280.0}
     job = resolve("job", {**common, **fields}, "p.yaml")
     task = Task(
         id="job.J0", profile="p", repeat=0, job=job, cell="job", row="job", wave="w", data_root=str(path.parent)
@@ -53,7 +53,7 @@ def run_folder(path: Path, data: DataFolder | None = None, **fields: Any) -> tup
     assignment = Assignment(
         task=task,
         events=str(rundir.log(task, 1, "events.jsonl")),
-        data=data,
+        data=found,
         checkpoints=None if job.checkpoints == "none" else str(rundir.checkpoints(task, 1)),
     )
     rundir.log(task, 1, "task.json").touch()

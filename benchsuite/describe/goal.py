@@ -103,7 +103,7 @@ def check(job: Job, at: str, *, limited: bool) -> None:
         raise ProfileError(f"{at}: field 'target': it may never be met; give 'max_epochs' or 'max_time_s' as a limit")
     if job.max_time_s > job.timeout_s:
         raise ProfileError(
-            f"{at}: max_time_s {job.max_time_s:g} is over timeout_s {job.timeout_s:g}, which fails the task; raise timeout_s"
+            f"{at}: max_time_s {job.max_time_s:g} is over timeout_s {job.timeout_s:g}; raise timeout_s"
         )
     _check_target(job, at)
     if job.resume_from is not None:

@@ -90,8 +90,9 @@ class Overrides:
     def applied(self, raw: Mapping[str, Any], model: entries.Declared, at: str) -> dict[str, Any]:
         """The fields of a job with these changes.
 
-        A change of a stop rule (max_count, max_steps, max_epochs, target) sets min_time_s to 0. A change of an axis of the job's matrix removes the
-        axis. The job's need of GPU memory is not known any more if a parameter or a field of its training changes.
+        A change of a stop rule (max_count, max_steps, max_epochs, target) sets min_time_s to 0. A change of an axis of
+        the job's matrix removes the axis. The job's need of GPU memory is not known any more if a parameter or a field
+        of its training changes.
 
         Args:
             raw: the fields before.
