@@ -32,7 +32,7 @@ class TaskBleu(Record, frozen=True, kw_only=True):
     epochs: tuple[BleuEpoch, ...]
 
 
-class BleuScores(Record, frozen=True, kw_only=True):
+class Bleu(Record, frozen=True, kw_only=True):
     """The file."""
 
     schema: int = SCHEMA

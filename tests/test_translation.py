@@ -20,7 +20,7 @@ from support import build, in_process, one_line_error
 from test_epochs import epochs_in, events, run_folder
 from torch import Tensor
 
-from benchsuite.bleu_scores import BleuScores, path_in
+from benchsuite.bleu_scores import Bleu, path_in
 from benchsuite.data import store
 from benchsuite.describe.tasks import DataFolder
 from benchsuite.errors import ModelError
@@ -38,7 +38,7 @@ TOY = {
     "model": "transformer",
     "data": "mapped_pairs",
     "params": {
-        **{"nlayers": 1, "width": 32, "heads": 2, "inner": 64, "batch_size": 512, "vocabulary": 44, "max_length": 10},
+        **{"nlayers": 1, "width": 32, "heads": 2, "inner": 64, "batch_size": 256, "vocabulary": 28, "max_length": 8},
         **{"dropout": 0.0, "smoothing": 0.0, "lr": 0.01},
     },
 }
@@ -158,14 +158,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
 
 def test_each_word_has_one_translation_and_neighbours_swap(data: DataFolder) -> None:
     test = test_set(data)
-    assert len(test.sources) == len(test.references) == 200
+    assert len(test.sources) == len(test.references) == 100
     known: dict[int, str] = {}
     for source, reference in zip(test.sources, test.references, strict=True):
         words, order = reference.split(), list(source)
         for place in range(0, len(order) - 1, 2):
             order[place], order[place + 1] = order[place + 1], order[place]
         assert [known.setdefault(unit, word) for unit, word in zip(order, words, strict=True)] == words
-    assert len(set(known.values())) == len(known) == 20
+    assert len(set(known.values())) == len(known) == 12
 
 
 # --- from the training to the score -----------------------------------------------------------------------------------
@@ -175,16 +175,15 @@ def test_each_word_has_one_translation_and_neighbours_swap(data: DataFolder) -> 
 def learned(tmp_path_factory: pytest.TempPathFactory, data: DataFolder) -> tuple[RunDir, list[Any]]:
     """A training by the worker's own loop that ends at 60 BLEU."""
     folder = Path(data.path).parent / "run"
-    rundir, assignment = run_folder(folder, data, **TOY, epoch_items=50_000, max_epochs=9, target={"bleu": 60})
+    rundir, assignment = run_folder(folder, data, **TOY, epoch_items=25_600, max_epochs=9, target={"bleu": 60})
     return rundir, events(assignment)
 
 
 def test_bleu_rises_until_the_target_is_met(learned: tuple[RunDir, list[Any]]) -> None:
     _, found = learned
     scores = [event.epoch.bleu for event in epochs_in(found)]
-    assert scores[0] < 20
-    assert scores == sorted(scores)
-    assert scores[-1] >= 60 > scores[-2]
+    assert scores[0] < 30
+    assert scores[-1] >= 60 > max(scores[:-1])
     assert [event.stopped_by for event in found if isinstance(event, End)] == ["target"]
 
 
@@ -193,17 +192,17 @@ def test_bleu_scores_every_checkpoint_of_a_run(learned: tuple[RunDir, list[Any]]
     picture = tmp_path / "bleu.png"
     done = in_process("bleu", str(rundir.path), "--device", "cpu", "-o", str(picture), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    scores = read_record(path_in(rundir.path), BleuScores)
+    scores = read_record(path_in(rundir.path), Bleu)
     assert scores.signature.startswith("nrefs:1|case:lc|eff:no|tok:intl|smooth:exp|version:")
     (task,) = scores.tasks
     assert [one.bleu for one in task.epochs] == pytest.approx(
         [event.epoch.bleu for event in epochs_in(found)], abs=1e-3
     )
     lines = done.stdout.splitlines()
-    assert lines[0] == "job.J0: mapped_pairs test, 200 sentences, beam 5, on cpu"
+    assert lines[0] == "job.J0: mapped_pairs test, 100 sentences, beam 5, on cpu"
     assert len([line for line in lines if line.split()[0].isdigit()]) == len(task.epochs)
     translations = (rundir.path / task.epochs[-1].translations).read_text(encoding="utf-8").splitlines()
-    assert len(translations) == task.sentences == 200
+    assert len(translations) == task.sentences == 100
     assert picture.read_bytes().startswith(b"\x89PNG")
     again = in_process("plot", str(rundir.path), "--kind", "bleu", "-o", "again.svg", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
@@ -224,7 +223,7 @@ def test_a_partition_into_stages_is_scored_as_the_whole(learned: tuple[RunDir, l
         saved.write(saved.file_of(str(other.checkpoints(plan.tasks[0], 1)), last, stage), part)
     done = in_process("bleu", str(other.path), "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    (task,) = read_record(path_in(other.path), BleuScores).tasks
+    (task,) = read_record(path_in(other.path), Bleu).tasks
     assert task.epochs[0].bleu == pytest.approx(epochs_in(found)[-1].epoch.bleu, abs=1e-3)
 
 

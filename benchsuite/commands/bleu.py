@@ -45,7 +45,7 @@ def command(
 
     Example: benchsuite bleu results/gnmt-20260105-101500 -o bleu.png
     """
-    from benchsuite.bleu_scores import BleuScores, path_in
+    from benchsuite.bleu_scores import Bleu, path_in
     from benchsuite.errors import OutputError, one_line, reason
     from benchsuite.models.translation.beam import Search
     from benchsuite.models.translation.evaluation import check_installed
@@ -62,7 +62,7 @@ def command(
     for task, attempt in _trained(folder, chosen):
         found, signature = _scored(folder, task, attempt, data, how, batch_size, device)
         tasks.append(found)
-    scores = BleuScores(
+    scores = Bleu(
         signature=signature,
         beam=beam,
         max_length=max_length,

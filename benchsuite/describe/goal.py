@@ -94,6 +94,13 @@ def check(job: Job, at: str, *, limited: bool) -> None:
     stop = "max_epochs" if job.max_epochs is not None else "target"
     if job.epoch_items is None:
         raise ProfileError(f"{at}: field '{stop}': give 'epoch_items' as well, the number of items in an epoch")
+    _check_limits(job, stop, at, limited)
+    _check_target(job, at)
+    if job.resume_from is not None:
+        _check_prefix(job.resume_from, at)
+
+
+def _check_limits(job: Job, stop: str, at: str, limited: bool) -> None:
     for field in ("max_count", "max_steps"):
         if getattr(job, field) is not None:
             raise ProfileError(f"{at}: field '{field}': '{stop}' decides when the training ends; remove one of them")
@@ -102,12 +109,7 @@ def check(job: Job, at: str, *, limited: bool) -> None:
     if job.max_epochs is None and not limited:
         raise ProfileError(f"{at}: field 'target': it may never be met; give 'max_epochs' or 'max_time_s' as a limit")
     if job.max_time_s > job.timeout_s:
-        raise ProfileError(
-            f"{at}: max_time_s {job.max_time_s:g} is over timeout_s {job.timeout_s:g}; raise timeout_s"
-        )
-    _check_target(job, at)
-    if job.resume_from is not None:
-        _check_prefix(job.resume_from, at)
+        raise ProfileError(f"{at}: max_time_s {job.max_time_s:g} is over timeout_s {job.timeout_s:g}; raise timeout_s")
 
 
 def _check_target(job: Job, at: str) -> None:

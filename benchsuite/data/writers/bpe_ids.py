@@ -1,7 +1,7 @@
 """Pairs of sentences as numbers of BPE units, one sentence a line: `train.en`, `train.de`, `val.*`, and `vocab.txt`.
 
-With a split `test` there are also `test.en`, `test.de`, and the translations as text in `test.reference`. The first four
-numbers are padding, unknown, begin and end. Sentences do not contain begin and end.
+With a split `test` there are also `test.en`, `test.de`, and the translations as text in `test.reference`. The first
+four numbers are padding, unknown, begin and end. Sentences do not contain begin and end.
 """
 
 from __future__ import annotations

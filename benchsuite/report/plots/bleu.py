@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from benchsuite.bleu_scores import BleuScores, path_in
+from benchsuite.bleu_scores import Bleu, path_in
 from benchsuite.errors import ResultError
 from benchsuite.report.show.axes import GREY, LINE, caption, looks, plain
 from benchsuite.report.show.format import one_line
@@ -27,10 +27,10 @@ def draw(source: Source) -> Figure:
     if source.path is None or not path_in(source.path).is_file():
         where = source.path or source.summary.source
         raise ResultError(f"{where}: no BLEU scores here; make them with 'benchsuite bleu RUN'")
-    return curves(read_record(path_in(source.path), BleuScores), source.path)
+    return curves(read_record(path_in(source.path), Bleu), source.path)
 
 
-def curves(scores: BleuScores, run: Path) -> Figure:
+def curves(scores: Bleu, run: Path) -> Figure:
     """The figure of some scores; `run` is the folder that the title names."""
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
