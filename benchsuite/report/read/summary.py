@@ -262,8 +262,9 @@ class Summary(Record, frozen=True, kw_only=True):
 
     @property
     def any_ok(self) -> bool:
-        """Whether any task, or a rerun, has a throughput."""
+        """Whether any task, or a rerun, has a throughput, or a training by epochs is ok."""
         measured = any(job.perf is not None or any(t.perf is not None for t in job.tasks) for job in self.jobs)
+        measured |= any(one.status == "ok" for one in self.trainings)
         return measured or any(rerun.task.status == "ok" for rerun in self.reruns)
 
     @property
