@@ -153,7 +153,7 @@ def test_stages_join_by_the_names_of_the_parameters(
         saved.read(str(tmp_path / "split"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "code"])
+@pytest.mark.parametrize("damage", ["cut", "text", "code", "flipped"])
 def test_a_damaged_checkpoint_is_one_clear_line(
     trained: tuple[RunDir, Assignment, list[Event]], tmp_path: Path, damage: str
 ) -> None:
@@ -162,6 +162,9 @@ def test_a_damaged_checkpoint_is_one_clear_line(
     content = saved.file_of(str(assignment.checkpoints), 2, 0).read_bytes()
     if damage == "code":
         torch.save({"format": 1, "epoch": Path("/")}, path)  # a class would be built when it is loaded
+    elif damage == "flipped":
+        place = len(content) // 2
+        path.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
     else:
         path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"no checkpoint")
     with pytest.raises(ModelError, match=r"x\.epoch2\.stage0\.pt: damaged, or no checkpoint \(") as raised:

@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import secrets
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,8 +126,11 @@ def _joined(parts: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        with zipfile.ZipFile(path) as packed:  # torch itself does not compare the checksums
+            if broken := packed.testzip():
+                raise ValueError(f"the checksum of {broken} is wrong")
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         why = one_line(str(error)).partition(". ")[0][:160]
         raise ModelError(f"{path}: damaged, or no checkpoint ({why}); continue from an earlier epoch") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
