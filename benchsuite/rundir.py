@@ -270,8 +270,7 @@ def read_record(path: Path, kind: type[R]) -> R:
 def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
     """Find the results below a folder: their files, each with the record or the reason why it cannot be read.
 
-    It skips run.json, plan.json, summaries, hidden files, and the folders of `_APART`. Any other JSON file is taken for
-    a result.
+    It skips run.json, plan.json, summaries, hidden files and the folders of `_APART`. Other JSON files are results.
 
     Raises:
         ResultError: the folder does not exist.

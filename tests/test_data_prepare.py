@@ -375,7 +375,9 @@ def test_text_becomes_units(files: Files, tmp_path: Path) -> None:
     assert len((place / "val.en").read_text().splitlines()) == 2
     assert not (place / "text").exists()
     assert (place / "test.reference").read_text() == "das & Haus\neine Maus\n"
-    source = [[vocabulary[int(number)] for number in line.split()] for line in (place / "test.en").open()]
+    source = [
+        [vocabulary[int(number)] for number in line.split()] for line in (place / "test.en").read_text().splitlines()
+    ]
     assert "".join(source[1]).replace("</w>", " ") == "a mouse "
 
 
