@@ -16,6 +16,7 @@ from benchsuite.errors import one_line
 from benchsuite.measurement import (
     Clock,
     Compiled,
+    Epoch,
     GroupUsed,
     ModelFlops,
     PeakMemory,
@@ -42,6 +43,9 @@ class Assignment(Record, frozen=True, kw_only=True):
     hold_limit_s: Annotated[
         float, Meta(description="longest time that a measured task trains on for its neighbours; 0: it has none")
     ] = 0.0
+    checkpoints: Annotated[
+        str | None, Meta(description="path of a training's checkpoints, without `.epochN` and what follows")
+    ] = None
     probe: Annotated[bool, Meta(description="only try whether the batch fits in memory; measure nothing")] = False
 
 
@@ -116,6 +120,14 @@ class SliceClosed(Record, frozen=True, kw_only=True, tag="slice", tag_field="eve
     last: Annotated[bool, Meta(description="this slice meets the stop rule: the measurement is over")] = False
 
 
+class EpochClosed(Record, frozen=True, kw_only=True, tag="epoch", tag_field="event"):
+    """An epoch has ended, and its checkpoint is written."""
+
+    n: Annotated[int, Meta(description="number of the event in its file, from 0")]
+    at_s: float
+    epoch: Epoch
+
+
 class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
     """A rank has done all that it was asked for."""
 
@@ -152,7 +164,7 @@ class Exited(Record, frozen=True, kw_only=True, tag="exit", tag_field="event"):
     code: Annotated[int, Meta(description="exit code, negative for a signal")]
 
 
-Event: TypeAlias = Ready | SliceClosed | End | Raised | Exited
+Event: TypeAlias = Ready | SliceClosed | EpochClosed | End | Raised | Exited
 _decode = msgspec.json.Decoder(Event).decode
 
 

@@ -194,6 +194,22 @@ class Reading(Record, frozen=True, kw_only=True):
     ] = ()
 
 
+class Epoch(Record, frozen=True, kw_only=True):
+    """One epoch of a training by epochs. The time between two epochs is in no slice."""
+
+    epoch: Annotated[int, Meta(description="number of the epoch, from 1")]
+    end_s: Annotated[float, Meta(description="end of its last slice, seconds since the stream's `origin_s`")]
+    trained_s: Annotated[float, Meta(description="length of its slices together")]
+    steps: int
+    items: Annotated[int, Meta(description="of this rank")]
+    loss: Annotated[float | None, Meta(description="mean loss of its steps; null: the model has no loss")] = None
+    bleu: Annotated[float | None, Meta(description="BLEU of the test set after it; null: not measured")] = None
+    pause_s: Annotated[float, Meta(description="seconds after it for the checkpoint and BLEU")] = 0.0
+    checkpoint: Annotated[
+        str | None, Meta(description="its checkpoint in the run folder, up to `.epochN`; null: not kept")
+    ] = None
+
+
 class Stream(Record, frozen=True, kw_only=True):
     """The series of one rank, and where it was measured."""
 
@@ -222,6 +238,7 @@ class Stream(Record, frozen=True, kw_only=True):
     peak_memory: PeakMemory | None = None
     model_flops: Annotated[ModelFlops | None, Meta(description="only of rank 0; null: not recorded")] = None
     compiled: Compiled | None = None
+    epochs: Annotated[tuple[Epoch, ...], Meta(description="epochs that ended; empty: no training by epochs")] = ()
     traced: Annotated[Traced | None, Meta(description="what a profiler recorded; null: nothing")] = None
     precision: PrecisionCheck | None = None
     intra_op_threads: Annotated[

@@ -28,6 +28,8 @@ from benchsuite.writing import sync, take, write_aside, write_new
 
 # Two slugs, a time and a suffix must fit into a file name of 255 bytes.
 _LONGEST = 110
+# The folders of a run that hold no results.
+_APART = ("logs", "telemetry", "checkpoints", "bleu", "driver")
 
 
 def slug(name: str) -> str:
@@ -137,12 +139,12 @@ class RunDir:
         return cls(path)
 
     def log(self, task: Task, attempt: int, what: str) -> Path:
-        """A file of a task below `logs/`.
-
-        Args:
-            what: `task.json`, `events.jsonl`, `out`, `err` or `prepare`.
-        """
+        """A file of a task below `logs/`; `what` is `task.json`, `events.jsonl`, `out`, `err` or `prepare`."""
         return self.path / "logs" / f"{distinct_slug(task.id)}.a{attempt}.{what}"
+
+    def checkpoints(self, task: Task, attempt: int) -> Path:
+        """The path of the checkpoints of a task, without `.epochN` and what follows."""
+        return self.path / "checkpoints" / f"{distinct_slug(task.id)}.a{attempt}"
 
     def in_progress(self) -> bool:
         """Does a run hold the lock of the folder now?"""
@@ -227,8 +229,8 @@ def read_record(path: Path, kind: type[R]) -> R:
 def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
     """Find the results below a folder: their files, each with the record or the reason why it cannot be read.
 
-    It skips run.json, plan.json, searches.json, summaries, hidden files, and the folders `logs/`, `telemetry/` and
-    `driver/`. Any other JSON file is taken for a result.
+    It skips run.json, plan.json, searches.json, summaries, hidden files and the folders of `_APART`. Other JSON files
+    are results.
 
     Raises:
         ResultError: the folder does not exist.
@@ -236,7 +238,7 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
     if look(folder) != "folder":
         raise ResultError(f"{folder}: no such folder; name the folder that 'benchsuite jobs' wrote")
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(f for f in folders if f not in ("logs", "telemetry", "driver") and not f.startswith("."))
+        folders[:] = sorted(f for f in folders if f not in _APART and not f.startswith("."))
         for name in sorted(names):
             if not name.endswith(".json") or name.startswith(".") or name in _OWN:
                 continue

@@ -343,10 +343,17 @@ def test_bad_calls_are_one_line(arguments: list[str], parts: list[str], tmp_path
 
 def test_text_becomes_units(files: Files, tmp_path: Path) -> None:
     conversion = {"source": ".en", "target": ".de", "vocabulary": 60, "longest_words": 5, "validation": 2}
+    conversion |= {"test_source": "t.src.sgm", "test_target": "t.ref.sgm"}
     layout = {"train_source": "train.en", "val_target": "val.de", "vocabulary": "vocab.txt"}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("text/a.en", "the house\n\none two three four five six\nthe mouse!\nthe blouse\na house\n" * 9)
+        archive.writestr(
+            "text/t.src.sgm", '<doc>\n<seg id="1">the &amp; house</seg>\n<seg id="2">a mouse</seg>\n</doc>'
+        )
+        archive.writestr(
+            "text/t.ref.sgm", '<doc>\n<seg id="1">das &amp; Haus</seg>\n<seg id="2">eine Maus</seg>\n</doc>'
+        )
         archive.writestr("text/a.de", "das Haus\nleer\neins\ndie Maus!\ndie Bluse\nein Haus\n" * 9)
     files.content["a.zip"] = packed.getvalue()
     path = str(describe(tmp_path, files.url, reader="bpe_ids", layout=layout, conversion=conversion))
@@ -367,6 +374,11 @@ def test_text_becomes_units(files: Files, tmp_path: Path) -> None:
     assert kept == 36, "empty and long ones are left out, on both sides"
     assert len((place / "val.en").read_text().splitlines()) == 2
     assert not (place / "text").exists()
+    assert (place / "test.reference").read_text() == "das & Haus\neine Maus\n"
+    source = [
+        [vocabulary[int(number)] for number in line.split()] for line in (place / "test.en").read_text().splitlines()
+    ]
+    assert "".join(source[1]).replace("</w>", " ") == "a mouse "
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ GROUND = {
     "upgrade",
     "records",
     "measurement",
+    "bleu_scores",
     "telemetry",
     "events",
     "rundir",

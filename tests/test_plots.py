@@ -16,6 +16,7 @@ from outputs import call, sample
 from scipy import stats
 from support import in_process, one_line_error
 
+from benchsuite.bleu_scores import Bleu, BleuEpoch, TaskBleu, path_in
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.measurement import Measurement
 from benchsuite.report import plots
@@ -23,6 +24,7 @@ from benchsuite.report.read.summary_file import write_summary
 from benchsuite.report.show.axes import PALETTE
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.scaling import curves
+from benchsuite.schema import to_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +32,19 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 JOB = Job(name="s", model="vae", placement=Placement(devices="progression"))
-KINDS = ("batch", "compare", "scaling", "speedup", "telemetry", "throughput")
+KINDS = ("batch", "bleu", "compare", "scaling", "speedup", "telemetry", "throughput")
+SCORES = Bleu(
+    **{"signature": "s", "beam": 5, "max_length": 80, "alpha": 0.6, "beta": 0.1, "device": "cpu"},
+    tasks=(
+        TaskBleu(
+            **{"task": "vae.J0", "attempt": 1, "model": "gnmt", "test_set": "wmt16 test", "sentences": 9},
+            epochs=tuple(
+                BleuEpoch(epoch=epoch, bleu=bleu, elapsed_s=1.0, translations="t")
+                for epoch, bleu in ((1, 2.0), (2, 9.0))
+            ),
+        ),
+    ),
+)
 
 
 def keep_progression(folder: Path, rates: dict[int, list[float]]) -> Path:
@@ -87,6 +101,9 @@ def test_a_kind_is_drawn_to_a_new_file(
         run = keep_shared(tmp_path / "run")
     else:
         run = keep_progression(tmp_path / "run", {1: [100.0] * 3, 2: [180.0, 170.0, 190.0]})
+    if kind == "bleu":
+        (run / "bleu").mkdir()
+        path_in(run).write_bytes(to_json(SCORES))
         sample(run)
     file = tmp_path / f"p{ending}"
     asked = ("plot", run, "--kind", kind, "-o", file, *(("--base", run) if kind == "compare" else ()))

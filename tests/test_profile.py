@@ -368,6 +368,11 @@ CHANGES = {
     "parallel": "{dp: 1}",
     "max_count": "5",
     "max_steps": "5",
+    "max_epochs": "3",
+    "target": "loss=2.5",
+    "epoch_items": "100",
+    "checkpoints": "last",
+    "resume_from": "there.epoch2",
     "warm_up_s": "0.5",
     "min_time_s": "1.5",
     "max_time_s": "45",
@@ -387,13 +392,27 @@ CHANGES = {
 }
 
 
-def test_every_field_of_a_job_can_be_changed_on_the_command_line() -> None:
+# The other changes without which a change is refused.
+WITH = {
+    "copies": ["--sharing", "concurrent"],
+    "page_cache": ["--data", "mnist"],
+    "max_epochs": ["--epoch-items", "9"],
+    "target": ["--epoch-items", "9"],
+    "epoch_items": ["--max-epochs", "2"],
+    "resume_from": ["--epoch-items", "9", "--max-epochs", "2"],
+}
+
+
+def test_every_field_of_a_job_can_be_changed_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there.epoch2.stage0.pt").touch()
     fields = {*Job.__struct_fields__, *Training.__struct_fields__}
     assert set(CHANGES) == fields - {"name", "model", "entry", "params", "training"}
     (plain,) = profile.load("smoke", only=["vae"]).jobs
     for name, text in CHANGES.items():
-        beside = {"page_cache": ["--data", "mnist"], "copies": ["--sharing", "concurrent"]}.get(name, [])
-        changes = Overrides.parse([f"--{name.replace('_', '-')}", text, *beside])
+        changes = Overrides.parse([f"--{name.replace('_', '-')}", text, *WITH.get(name, [])])
         (job,) = profile.load("smoke", only=["vae"], overrides=changes).jobs
         if name not in ("parallel", "array", "unfused_units"):  # of which only the default suits a job on the CPU
             assert written(job)[name] != written(plain)[name], name

@@ -252,7 +252,7 @@ def test_only_the_last_micro_batch_is_awaited_by_other_ranks() -> None:
         update = staticmethod(lambda: log.append("update"))
 
     part = Part(loss_of, Learns(), Unfinished)  # type: ignore[arg-type]
-    assert accumulated([part], len, detached, [], 3)(torch.zeros(6)) == 6
+    assert accumulated([part], len, detached, [], [None] * 3)(torch.zeros(6)) == 6
     alone = ["alone", "loss", "backward", "end"]
     assert log == ["clear", *alone, *alone, "loss", "backward", "update"]
 

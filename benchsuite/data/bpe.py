@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,17 +23,24 @@ if TYPE_CHECKING:
 
 _BATCH = 10_000
 _END = "</w>"
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 Pair = tuple[str, str]
 
 
 class Conversion(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How text becomes units, with one vocabulary for both languages."""
+    """How text becomes units, with one vocabulary for both languages.
+
+    `source` and `target` are the ends of the names of the files to train on. `test_source` and `test_target` are those
+    of the test set, which is text with a sentence a line, or SGML in files that end in `.sgm`.
+    """
 
     source: str
     target: str
     vocabulary: Annotated[int, Meta(gt=4)]
     longest_words: Annotated[int, Meta(gt=0)]
     validation: Annotated[int, Meta(gt=0)]
+    test_source: str | None = None
+    test_target: str | None = None
 
 
 def check() -> None:
@@ -61,6 +70,8 @@ def convert(tree: Path, how: Conversion, report: Callable[[int, int | None], Non
             _write(tokenizer, batch, done, every, files)
             done += len(batch)
             report(done, total)
+    if how.test_source and how.test_target:
+        names += _write_test(tokenizer, tree, how.test_source, how.test_target)
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     (tree / "vocab.txt").write_text("".join(f"{unit}\n" for unit, _ in vocabulary), encoding="utf-8")
     return [_described(tree, name) for name in (*names, "vocab.txt")]
@@ -100,6 +111,33 @@ def _write(tokenizer: Any, batch: list[Pair], first: int, every: int, files: Map
         for number, found in enumerate(tokenizer.encode_batch([pair[side] for pair in batch]), first):
             split = "val" if number % every == every - 1 else "train"
             files[f"{split}.{language}"].write(" ".join(map(str, found.ids)) + "\n")
+
+
+def _write_test(tokenizer: Any, tree: Path, source: str, target: str) -> list[str]:
+    """Write both sides of the test set as units, and the translations as text; the names of the files.
+
+    Raises:
+        DataError: a file is missing, or both have different numbers of sentences.
+    """
+    sides = [_sentences(tree, ending) for ending in (source, target)]
+    if len(sides[0]) != len(sides[1]):
+        raise DataError(f"the test set has {len(sides[0]):,} sentences and {len(sides[1]):,} translations")
+    for name, lines in zip(("test.en", "test.de"), sides, strict=True):
+        rows = (" ".join(map(str, found.ids)) for found in tokenizer.encode_batch(lines))
+        (tree / name).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    (tree / "test.reference").write_text("".join(f"{line}\n" for line in sides[1]), encoding="utf-8")
+    return ["test.en", "test.de", "test.reference"]
+
+
+def _sentences(tree: Path, ending: str) -> list[str]:
+    """The sentences of the one file whose name has this end. Raises DataError: there is no such file."""
+    path = next(iter(sorted(tree.rglob(f"*{ending}"))), None)
+    if path is None:
+        raise DataError(f"no file of the test set named *{ending}")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if path.suffix == ".sgm":
+        return [" ".join(html.unescape(found).split()) for found in _SEGMENT.findall(text)]
+    return [line.strip() for line in text.splitlines()]
 
 
 def _described(tree: Path, name: str) -> Entry:

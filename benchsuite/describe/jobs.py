@@ -9,11 +9,11 @@ import msgspec
 
 from benchsuite import files
 from benchsuite.data import descriptor
-from benchsuite.describe import entries, sharing
+from benchsuite.describe import entries, goal, sharing
 from benchsuite.describe.arrays import check_array
 from benchsuite.describe.overrides import FIELDS, Overrides
 from benchsuite.describe.secrets import REMEDY, is_secret, secret_in
-from benchsuite.describe.tasks import RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, Placement, looks_secret
+from benchsuite.describe.tasks import LONGEST_S, RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, Placement, looks_secret
 from benchsuite.describe.training import GRAPHED, Compile, Precision, Training
 from benchsuite.errors import ModelError, ProfileError, nearest
 
@@ -36,6 +36,7 @@ _CHOICES = {
     "compile": get_args(Compile),
     "tenant": ("share", "machine"),
     "page_cache": get_args(PageCache),
+    "checkpoints": get_args(goal.Kept),
     "intra_op_threads": ("auto", "cpus"),
 }
 
@@ -75,8 +76,11 @@ def resolve(
         fields["params"] = entries.complete(model, _mapping(fields.get("params"), at))
     except ModelError as error:
         raise ProfileError(f"{at}: {error}") from None
-    fields = _short_names(fields, at)
-    return _checked(sharing.settled(_job(name, fields if cell else sharing.as_axes(fields, at), at), at), at)
+    short = _short_names(fields, at)
+    of_fields = short if cell else sharing.as_axes(short, at)
+    job = _checked(sharing.settled(_job(name, of_fields, at), at), at)
+    goal.check(job, at, limited="max_time_s" in short)
+    return job
 
 
 def _mapping(params: Any, at: str) -> dict[str, Any]:
@@ -109,6 +113,7 @@ def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
         fields["intra_op_threads"] = str(fields["intra_op_threads"])
     if isinstance(fields.get("compile"), bool):
         fields["compile"] = "default" if fields["compile"] else "none"
+    fields = goal.expand(fields, LONGEST_S)
     if "timeout_s" not in fields and isinstance(fields.get("max_time_s"), int | float):
         fields["timeout_s"] = fields["max_time_s"] + START_ALLOWANCE_S
     return fields

@@ -95,8 +95,9 @@ class Overrides:
     def applied(self, raw: Mapping[str, Any], model: entries.Declared, at: str) -> dict[str, Any]:
         """The fields of a job with these changes.
 
-        A change of max_count or max_steps sets min_time_s to 0. A change of an axis of the job's matrix removes the
-        axis. The job's need of GPU memory is not known any more if a parameter or a field of its training changes.
+        A change of a stop rule (max_count, max_steps, max_epochs, target) sets min_time_s to 0. A change of an axis of
+        the job's matrix removes the axis. The job's need of GPU memory is not known any more if a parameter or a field
+        of its training changes.
 
         Args:
             raw: the fields before.
@@ -106,7 +107,7 @@ class Overrides:
             ProfileError: a name is neither a job field nor a parameter of the model, or a value is missing.
         """
         given = values = dict(self._value(name, text, model, at) for name, text in self.pairs)
-        if values.keys() & {"max_count", "max_steps"}:
+        if values.keys() & {"max_count", "max_steps", "max_epochs", "target"}:
             values = {"min_time_s": 0.0, **values}
         if values.keys() & {*model.parameters, *Training.__struct_fields__}:
             values = {"gpu_memory_gib": None, **values}

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from benchsuite.describe.containers import Container
+from benchsuite.describe.goal import Kept, Target
 from benchsuite.describe.training import Training
 from benchsuite.schema import SCHEMA, Record
 
@@ -109,6 +110,23 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_s: Annotated[
         float, Meta(gt=0, le=2 * LONGEST_S, description="seconds for the whole process, start and warm-up included")
     ] = 600.0
+    max_epochs: Annotated[
+        Annotated[int, Meta(gt=0)] | None,
+        Meta(description="epochs after which the training ends; the task then has no score"),
+    ] = None
+    target: Annotated[
+        Target | None,
+        Meta(description="figure at which the training ends: `loss=2.0` or `bleu=21.8`; the task then has no score"),
+    ] = None
+    epoch_items: Annotated[
+        Annotated[int, Meta(gt=0)] | None, Meta(description="items in an epoch, of all ranks together")
+    ] = None
+    checkpoints: Annotated[
+        Kept, Meta(description="epochs of which the run folder keeps the checkpoints: all, the last, or none")
+    ] = "all"
+    resume_from: Annotated[
+        str | None, Meta(description="checkpoint from which a training by epochs continues, up to `.epochN`")
+    ] = None
     loss_band: Annotated[
         tuple[float, float] | None, Meta(description="bounds between which the last loss must lie")
     ] = None
@@ -139,6 +157,11 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def processes(self) -> int:
         """The tasks that train side by side in each place. It is 1 as long as a search must find the copies."""
         return self.copies if self.sharing in PROCESSES and self.copies != FIT else 1
+
+    @property
+    def by_epochs(self) -> bool:
+        """Whether the job trains epochs to their end, or to a target."""
+        return self.max_epochs is not None or self.target is not None
 
 
 def written(job: Job) -> dict[str, Any]:

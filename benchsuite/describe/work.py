@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchsuite.describe.changes import flat
+from benchsuite.describe.goal import DEFAULTS as GOAL
 from benchsuite.describe.tasks import Job, written
 from benchsuite.describe.training import Training
 
@@ -31,6 +32,7 @@ _ADDED: dict[str, Any] = {
     "unfused_units": 0,
     "sharing": "serial",
     "copies": 1,
+    **GOAL,
 }
 _ADDED_TO_PARALLEL: dict[str, Any] = {"fsdp": None, "backend": None}
 

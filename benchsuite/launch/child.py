@@ -98,6 +98,7 @@ class Child:
             data=self.wave.data.folder if self.wave.data else None,
             control_fd=control,
             control_file=str(self._control) if self._control else None,
+            checkpoints=None if probe or not (prefix := run.ledger.checkpoints(task)) else str(prefix),
             hold_limit_s=0.0 if alone else task.job.max_time_s,
             probe=probe,
         )

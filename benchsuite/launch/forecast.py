@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchsuite.describe.plan import plan_of
-from benchsuite.describe.tasks import Task
+from benchsuite.describe.tasks import LONGEST_S, Task
 
 # Start, building of the model and first steps of a task, as long as no wave of its job has run.
 START_GUESS_S = 10.0
@@ -36,7 +36,7 @@ class Forecast:
         for wave in plan_of([task for task in tasks if task.skip is None]).waves:
             job = wave.tasks[0].job
             known = self.seen_s.get(wave.tasks[0].cell)
-            counts = job.max_count is not None or job.max_steps is not None
+            counts = job.max_count is not None or job.max_steps is not None or job.by_epochs
             start_s = START_GUESS_S + job.warm_up_s
             least += start_s + job.min_time_s if known is None else known
             most += start_s + (job.max_time_s if counts else job.min_time_s) if known is None else known
@@ -44,8 +44,10 @@ class Forecast:
 
 
 def in_words(bounds_s: tuple[float, float]) -> str:
-    """ "about 2 min", or "2 to 9 min" if the bounds lie apart."""
+    """ "about 2 min", "2 to 9 min" if the bounds lie apart, or "about 2 min or more" without an upper bound."""
     low, high = bounds_s
+    if high >= LONGEST_S:
+        return f"{in_words((low, low))} or more"
     if high < 90:
         return f"about {high:.0f} s" if high - low < 10 else f"{low:.0f} to {high:.0f} s"
     low_min, high_min = max(1, round(low / 60)), round(high / 60)

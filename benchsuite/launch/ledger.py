@@ -38,6 +38,12 @@ class Ledger:
         """This attempt's file below `logs/`, see `RunDir.log`."""
         return self.rundir.log(task, self.attempt(task), what)
 
+    def checkpoints(self, task: Task) -> Path | None:
+        """The path of this attempt's checkpoints, see `RunDir.checkpoints`; None for a task that writes none."""
+        if not task.job.by_epochs or task.job.checkpoints == "none":
+            return None
+        return self.rundir.checkpoints(task, self.attempt(task))
+
     def began(self, event: str, task: Task, tree: Tree) -> None:
         """Note a started process and this one, its parent; pid, boot and start time identify both later.
 

@@ -271,6 +271,7 @@ def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Str
         peak_memory=events.end.peak_memory if events.end else None,
         model_flops=events.end.model_flops if events.end else None,
         compiled=events.end.compiled if events.end else None,
+        epochs=tuple(events.epochs),
         traced=events.end.traced if events.end else None,
         precision=ready.precision,
         intra_op_threads=ready.intra_op_threads,

@@ -216,6 +216,9 @@ def left_s(child: Child, now_s: float) -> float | None:
     if child.go_s is None:
         return None
     job, gone = child.task.job, now_s - child.go_s
+    if job.by_epochs:
+        ended = len(child.seen.ranks[0].epochs)  # a resumed training has fewer to go than this reckons with
+        return (job.max_epochs - ended) * gone / ended if job.max_epochs and ended else None
     needs = job.min_time_s - gone
     if job.max_count or job.max_steps:
         slices = [s.slice for s in child.seen.slices]

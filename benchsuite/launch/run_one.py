@@ -13,7 +13,7 @@ from typing import cast
 
 from benchsuite.describe.plan import plan_of
 from benchsuite.describe.tasks import ProfileUsed, Task
-from benchsuite.errors import Interrupted, OutputError, reason
+from benchsuite.errors import Interrupted, OutputError, UsageError, reason
 from benchsuite.files import look
 from benchsuite.isolation.fencing import Isolation
 from benchsuite.launch.progress import Progress, Verdict
@@ -52,8 +52,12 @@ def run_single(
 
     Raises:
         OutputError: the folder cannot be written, or the result could not be written there.
+        UsageError: the task writes checkpoints, and no folder is kept.
         Interrupted: a signal asked for the end before there was a result.
     """
+    if folder is None and task.job.by_epochs and task.job.checkpoints != "none":
+        remedy = "name a folder with 'benchsuite run -o', put the job into a profile for 'jobs', or add"
+        raise UsageError(f"{task.id}: its checkpoints need a run folder; {remedy} '-- --checkpoints none'")
     results: list[Result] = []
     progress = Progress(judge.verdict, keep=results.append, foresee=judge.foresee, logs_stay=folder is not None)
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory(prefix="benchsuite-") as place:

@@ -11,6 +11,7 @@ from pathlib import Path
 from benchsuite.events import (
     PULSE_BYTES,
     End,
+    EpochClosed,
     Event,
     EventReader,
     Exited,
@@ -21,6 +22,7 @@ from benchsuite.events import (
     rank_file,
 )
 from benchsuite.launch.blame import first_cause
+from benchsuite.measurement import Epoch
 
 
 @dataclass
@@ -30,11 +32,13 @@ class ProcessEvents:
     Attributes:
         exits: of a launcher, the ends of the ranks.
         damaged: what is wrong with the first line that is not an event, in words; nothing after it was read.
+        epochs: of a training by epochs, those that have ended.
         measured_all: a slice has met the stop rule.
     """
 
     ready: Ready | None = None
     slices: list[SliceClosed] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
     end: End | None = None
     raised: Raised | None = None
     exits: list[Exited] = field(default_factory=list)
@@ -47,6 +51,8 @@ class ProcessEvents:
             if isinstance(event, SliceClosed):
                 self.slices.append(event)
                 self.measured_all |= event.last
+            elif isinstance(event, EpochClosed):
+                self.epochs.append(event.epoch)
             elif isinstance(event, Ready):
                 self.ready = event
             elif isinstance(event, End):

@@ -23,6 +23,7 @@ from benchsuite.worker.checks import check_band, check_parameters, check_precisi
 from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.control import Control, control_fd
 from benchsuite.worker.device import Device, open_device
+from benchsuite.worker.epochs import Epochs
 from benchsuite.worker.exits import announce
 from benchsuite.worker.flops import FlopCount
 from benchsuite.worker.input_waits import Waits
@@ -117,6 +118,9 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     waits = Waits()
     source = waits.counted(workload.batches(share))
     batches = step.feed(flops.seen(source) if flops else source)
+    epochs = None
+    if task.job.by_epochs and not assignment.probe:
+        epochs = Epochs(assignment, step, lambda part: step.feed(waits.counted(workload.batches(part))), share, ranks)
     warmed, precision = _warmed_up(assignment, workload, step, batches, device, ranks)
     threads = other_threads(os.environ)
     ready = Ready(
@@ -133,7 +137,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         group=ranks.facts if ranks else None,
         counts_items=not (rank and workload.by_ranks),
         models=task.job.training.array,
-        notes=(*step.notes, *step.found, *([threads] if threads else [])),
+        notes=(*step.notes, *step.found, *([threads] if threads else []), *(epochs.notes if epochs else ())),
     )
     events.write(ready)
     if assignment.probe:
@@ -142,8 +146,8 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     control.wait_for_go()
     if ranks:
         ranks.barrier()  # only rank 0 reads "go"; the others wait for it here
-    measuring = Measuring(task, device, step, events, control, waits, ranks)
-    stopped_by = measuring.run(batches, assignment.hold_limit_s)
+    measuring = Measuring(task, device, epochs.counted if epochs else step, events, control, waits, ranks)
+    stopped_by = epochs.run(measuring) if epochs else measuring.run(batches, assignment.hold_limit_s)
     peak_memory = device.peak_memory()  # before traces and checks, which use memory of their own
     own = rank_file(assignment.events, rank) if ranks else assignment.events
     recorded = traced(task.trace, own, step, batches, device, workload) if task.trace else None

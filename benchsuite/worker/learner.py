@@ -27,6 +27,7 @@ class Learner:
         update: takes the optimiser's step.
         scales: read the loss scale of fp16; empty in other precisions.
         notes: how the learner differs from what the job asks for.
+        optimiser, scaler: what keeps its state; the scaler is None unless losses are scaled.
     """
 
     clear: Callable[[], None]
@@ -34,6 +35,8 @@ class Learner:
     update: Callable[[], None]
     scales: tuple[Callable[[], float], ...] = ()
     notes: tuple[str, ...] = ()
+    optimiser: Any = None
+    scaler: Any = None
 
 
 def learner(
@@ -104,7 +107,7 @@ def _unscaled(
         clip()
         optimiser.step()
 
-    return Learner(optimiser.zero_grad, backward, clipped if clip else optimiser.step, notes=notes)
+    return Learner(optimiser.zero_grad, backward, clipped if clip else optimiser.step, notes=notes, optimiser=optimiser)
 
 
 def _scaled(
@@ -125,7 +128,7 @@ def _scaled(
         scaler.step(optimiser)
         scaler.update()
 
-    return Learner(optimiser.zero_grad, backward, update, (scaler.get_scale,), notes)
+    return Learner(optimiser.zero_grad, backward, update, (scaler.get_scale,), notes, optimiser, scaler)
 
 
 def fused(spec: Optimiser, training: Training, device: str) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -52,6 +52,8 @@ class Measuring:
         self.origin_ns = 0
         self.phase: Phase = "measure"
         self.last_loss: float | None = None
+        self.steps = self.items = 0
+        self.trained_s = self.end_s = 0.0
 
     def run(self, batches: Iterator[Any], hold_limit_s: float) -> StoppedBy:
         """Train and report each slice to the parent as it closes.
@@ -66,15 +68,34 @@ class Measuring:
             ModelError: the data of this rank ended before those of the others.
         """
         job = self.job
-        self.device.reset_peaks()
-        self.waits.taken_s()  # those of the warm-up
-        self.origin_ns = time.monotonic_ns()
+        self.begin()
         stopped_by = self._loop(batches, job.max_count, job.max_steps, job.min_time_s, job.max_time_s)
         if self.ranks and stopped_by == "data":
             raise ModelError(f"the data of rank {self.ranks.rank} ended before those of the others")
         if hold_limit_s > 0 and stopped_by not in ("data", "stop"):
             self.phase = "hold"
             self._loop(batches, None, None, hold_limit_s, hold_limit_s)
+        return stopped_by
+
+    def begin(self) -> None:
+        """Begin to measure: times count from now, and those of the warm-up are dropped."""
+        self.device.reset_peaks()
+        self.waits.taken_s()
+        self.origin_ns = time.monotonic_ns()
+
+    def epoch(self, batches: Iterator[Any], items: int) -> StoppedBy:
+        """Train an epoch of this many items, of all ranks together, or to the end of the batches.
+
+        `max_time_s` counts from `begin`, the time between epochs included.
+
+        Raises:
+            ModelError: the data of this rank ended before those of the others.
+        """
+        left_s = self.job.max_time_s - (time.monotonic_ns() - self.origin_ns) / 1e9
+        self.waits.taken_s()  # those between epochs
+        stopped_by = self._loop(batches, items, None, 0.0, max(left_s, 0.0))
+        if self.ranks and stopped_by == "data":
+            raise ModelError(f"the data of rank {self.ranks.rank} ended before those of the others")
         return stopped_by
 
     def _loop(
@@ -98,6 +119,8 @@ class Measuring:
         loss = finite(sum(losses) / len(losses)) if losses else None
         if self.phase == "measure":
             self.last_loss = loss
+            self.steps, self.items, self.end_s = self.steps + timed.steps, self.items + timed.items, one.end_s
+            self.trained_s += one.elapsed_s
         self.events.write(
             SliceClosed(
                 n=self.events.count,
@@ -106,6 +129,6 @@ class Measuring:
                 loss=loss,
                 model_losses=tuple(float(f"{one:.6g}") for one in losses) if len(losses) > 1 else (),
                 input_s=self.waits.taken_s(),
-                last=timed.last and self.phase == "measure",
+                last=timed.last and self.phase == "measure" and not self.job.by_epochs,
             )
         )

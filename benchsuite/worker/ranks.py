@@ -47,6 +47,16 @@ class Ranks:
         agreed: list[int] = numbers.tolist()
         return agreed
 
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """The sums of the numbers of all ranks, on every rank. All ranks wait for it."""
+        import torch
+        import torch.distributed as dist
+
+        sums = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(sums)  # on the CPU, through gloo
+        added: list[float] = sums.tolist()
+        return added
+
     def barrier(self) -> None:
         """Wait until all ranks are here."""
         import torch

@@ -21,6 +21,7 @@ from benchsuite.worker.feed import Feed, feed
 from benchsuite.worker.learner import Learner
 from benchsuite.worker.microbatches import MicroBatch, Splitter, check_carry
 from benchsuite.worker.precision import MIXED, autocast, device_type
+from benchsuite.worker.state import State, state_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -50,6 +51,8 @@ class Step:
         check: raises ModelError if the weights after training are not as this way of training leaves them.
         found: notes that the first steps add.
         modules: the modules that hold the weights, if the step does not train the workload's own.
+        forget: drops the carry, as before the first step.
+        state: what this rank trains; None for a model that trains nothing or steps by itself.
     """
 
     run: Run
@@ -60,6 +63,8 @@ class Step:
     check: Callable[[], None] = nothing
     found: list[str] = field(default_factory=list)
     modules: Mapping[str, nn.Module] | None = None
+    forget: Callable[[], None] = nothing
+    state: State | None = None
 
 
 @dataclass(frozen=True)
@@ -129,17 +134,25 @@ def step_of(
         parts = [replace(part, loss=mixed(part.loss, cast)) for part in parts]
     keep = partial(on_tensors, kept_whole if graphed(training, device) else detached)
     losses: list[Tensor] = []
+    carries: list[Carry] = [None] * training.accumulate
     if training.accumulate > 1:
-        run = accumulated(parts, workload.items, keep, losses, training.accumulate)
+        run = accumulated(parts, workload.items, keep, losses, carries)
     else:
-        run = whole(parts, workload.items, keep, losses)
+        run = whole(parts, workload.items, keep, losses, carries)
     if graphed(training, device):
         run = marked(run)
     notes = ["tf32: a CPU computes in fp32"] if training.precision == "tf32" and device_type(device) == "cpu" else []
     for part in parts:
         notes += part.learner.notes
     scales = tuple(scale for part in parts for scale in part.learner.scales)
-    return Step(run, losses, tuple(dict.fromkeys(notes)), scales, feed(training, device), check)
+    state = state_of(workload, [part.learner for part in parts])
+    forget = partial(forget_all, carries)
+    return Step(run, losses, tuple(dict.fromkeys(notes)), scales, feed(training, device), check, forget, state)
+
+
+def forget_all(carries: list[Carry]) -> None:
+    """Drop all carries, as before the first step."""
+    carries[:] = [None] * len(carries)
 
 
 def mixed(loss: LossOf, cast: AbstractContextManager[Any]) -> LossOf:
@@ -152,19 +165,20 @@ def mixed(loss: LossOf, cast: AbstractContextManager[Any]) -> LossOf:
     return computed
 
 
-def whole(parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, losses: list[Tensor]) -> Run:
+def whole(
+    parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, losses: list[Tensor], carries: list[Carry]
+) -> Run:
     """The function that takes all updates from the whole batch.
 
-    The carry passes from each update to the next, and from the last to the first of the next step.
+    The carry passes from each update to the next, and from the last to the first of the next step: it is the only one
+    of `carries`.
     """
     calls = [
         (rounds(part), part.loss, part.learner.clear, part.learner.backward, part.learner.update) for part in parts
     ]
-    carry: Carry = None
 
     def run(batch: Batch) -> int:
-        nonlocal carry
-        found = []
+        found, carry = [], carries[0]
         for parts_of, loss_of, clear, backward, update in calls:
             for one in parts_of(batch):
                 loss, carry = loss_of(one, carry)
@@ -174,7 +188,7 @@ def whole(parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, loss
                 if carry is not None:
                     carry = keep(carry)
             found.append(loss.detach())
-        losses[:] = found
+        losses[:], carries[0] = found, carry
         return items(batch)
 
     return run
@@ -194,14 +208,13 @@ def alone(batch: Batch) -> tuple[Batch]:
 
 
 def accumulated(
-    parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, losses: list[Tensor], count: int
+    parts: Sequence[Part], items: Callable[[Batch], int], keep: Keep, losses: list[Tensor], carries: list[Carry]
 ) -> Run:
-    """The function that takes each update from the sum of the gradients of `count` micro-batches, see `Splitter`.
+    """The function that takes each update from the sum of the gradients of all micro-batches, see `Splitter`.
 
-    Each micro-batch has a carry of its own.
+    Each micro-batch has a carry of its own, one of `carries`.
     """
-    carries: list[Carry] = [None] * count
-    cuts = [(part, rounds(part), Splitter(count)) for part in parts]
+    cuts = [(part, rounds(part), Splitter(len(carries))) for part in parts]
 
     def run(batch: Batch) -> int:
         found = []

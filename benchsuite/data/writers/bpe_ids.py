@@ -1,6 +1,7 @@
 """Pairs of sentences as numbers of BPE units, one sentence a line: `train.en`, `train.de`, `val.*`, and `vocab.txt`.
 
-The first four numbers are padding, unknown, begin and end. Sentences do not contain begin and end.
+With a split `test` there are also `test.en`, `test.de`, and the translations as text in `test.reference`. The first
+four numbers are padding, unknown, begin and end. Sentences do not contain begin and end.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Settings(writers.Settings, frozen=True, kw_only=True, forbid_unknown_field
 
     train: Annotated[int, Meta(gt=0)]
     val: Annotated[int, Meta(gt=0)]
+    test: Annotated[int, Meta(ge=0)] = 0
     vocabulary: Annotated[int, Meta(gt=4)]
     median_length: Annotated[float, Meta(gt=1)]
     spread: Annotated[float, Meta(gt=0)]
@@ -35,7 +37,7 @@ class Settings(writers.Settings, frozen=True, kw_only=True, forbid_unknown_field
 def _pieces(settings: Settings) -> list[tuple[str, int, int]]:
     return [
         (split, first, min(first + UNIT, count))
-        for split, count in (("train", settings.train), ("val", settings.val))
+        for split, count in (("train", settings.train), ("val", settings.val), ("test", settings.test))
         for first in range(0, count, UNIT)
     ]
 
@@ -59,7 +61,16 @@ def write(settings: Settings, unit: int) -> Iterator[tuple[str, bytes]]:
     target = source * settings.longer_target * np.exp(rng.normal(0.0, 0.15, count))
     for language, lengths in (("en", source), ("de", target)):
         whole = np.clip(lengths.astype(np.int64), 1, settings.longest)
-        yield f"{split}.{language}.part-{first:09d}", _lines(rng, whole, settings.vocabulary)
+        lines = _lines(rng, whole, settings.vocabulary)
+        yield f"{split}.{language}.part-{first:09d}", lines
+    if split == "test":
+        yield f"test.reference.part-{first:09d}", _text(lines)
+
+
+def _text(lines: bytes) -> bytes:
+    """Lines of numbers as words."""
+    rows = ([words.spelling(int(number) - len(SPECIAL)) for number in line.split()] for line in lines.splitlines())
+    return "".join(f"{' '.join(row)}\n" for row in rows).encode()
 
 
 def _lines(rng: np.random.Generator, lengths: np.ndarray, vocabulary: int) -> bytes:

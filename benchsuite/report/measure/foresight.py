@@ -49,8 +49,11 @@ def doubt(job: Job) -> Doubt | None:
 
 
 def warnings(tasks: Sequence[Task]) -> list[str]:
-    """The jobs among these tasks that cannot or may not get a number, each with reason and remedy, a line each."""
-    run = {task.cell: task.job for task in tasks if task.skip is None}
+    """The jobs among these tasks that cannot or may not get a number, each with reason and remedy, a line each.
+
+    Trainings by epochs need no number.
+    """
+    run = {task.cell: task.job for task in tasks if task.skip is None and not task.job.by_epochs}
     doubts = {cell: found for cell, job in run.items() if (found := doubt(job))}
     alike: dict[Doubt, list[str]] = defaultdict(list)
     for cell, found in doubts.items():

@@ -64,6 +64,7 @@ class Loaded:
     bad_files: tuple[tuple[Path, str], ...]
     in_progress: bool = False
     kept: tuple[tuple[Path, Result], ...] = ()
+    trainings: tuple[Row, ...] = ()
     machines: tuple[Machine, ...] = ()
 
 
@@ -93,14 +94,17 @@ def load(path: Path) -> Loaded:
         raise ResultError(f"{path}: {_TRACED}, such as {path}/logs/*.trace.json.gz")
     attempts = _own(path / "attempts.jsonl", folder.attempts, found) or []
     _find(path, found, {task.id: task for task in tasks or ()})
-    rows = _found_rows(found) if tasks is None else _planned_rows(tasks, attempts, found, in_progress)
+    every = _found_rows(found) if tasks is None else _planned_rows(tasks, attempts, found, in_progress)
+    rows = [row for row in every if not row.task.job.by_epochs]
+    trainings = tuple(row for row in every if row.task.job.by_epochs)
     reruns = tuple(row_of(file, result) for file, result in found.reruns)
-    if not rows and not reruns and not found.bad:
+    if not every and not reruns and not found.bad:
         raise ResultError(f"{path}: no results in this folder; name the folder that 'benchsuite jobs' wrote")
     bad_files = tuple(sorted(found.bad.items()))
     kept = tuple(found.results)
     machines = run.machines if run else _held(result for _, result in (*found.results, *found.reruns))
-    return Loaded(path, run, tasks is not None, tuple(rows), reruns, bad_files, in_progress, kept, machines)
+    planned = tasks is not None
+    return Loaded(path, run, planned, tuple(rows), reruns, bad_files, in_progress, kept, trainings, machines)
 
 
 def load_file(path: Path) -> Loaded:
@@ -115,7 +119,10 @@ def load_file(path: Path) -> Loaded:
     if result.task.trace:
         raise ResultError(f"{path}: {_TRACED}")
     machines = _held([result]) or _beside(path, result)
-    return Loaded(path, None, False, (row_of(path, result),), (), (), kept=((path, result),), machines=machines)
+    row, kept = row_of(path, result), ((path, result),)
+    if result.task.job.by_epochs:
+        return Loaded(path, None, False, (), (), (), kept=kept, trainings=(row,), machines=machines)
+    return Loaded(path, None, False, (row,), (), (), kept=kept, machines=machines)
 
 
 def _held(results: Iterable[Result]) -> tuple[Machine, ...]:
@@ -273,6 +280,8 @@ def row_of(file: Path | None, result: Result) -> Row:
     if result.status != "ok":
         reason = result.error.words if result.error else f"the task is {result.status}"
         return Row(result.task, result.status, reason, result, file)
+    if result.task.job.by_epochs:
+        return Row(result.task, result.status, None, result, file)
     try:
         window = task_window(result)
     except ArithmeticError:

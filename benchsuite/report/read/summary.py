@@ -16,6 +16,7 @@ from benchsuite.measurement import ModelFlops
 from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.report.measure.intervals import Interval
 from benchsuite.report.read.together import Together
+from benchsuite.report.read.trainings import Training
 from benchsuite.report.read.use import StdParts, Use
 from benchsuite.schema import SCHEMA, Record
 
@@ -245,6 +246,9 @@ class Summary(Record, frozen=True, kw_only=True):
     jobs: tuple[JobSummary, ...]
     reruns: tuple[RerunSummary, ...] = ()
     bad_files: tuple[BadFile, ...] = ()
+    trainings: Annotated[
+        tuple[Training, ...], Meta(description="tasks that train by epochs; they are no jobs of the score")
+    ] = ()
     sessions: Annotated[tuple[Session, ...], Meta(description="the runs reported together; empty: one run")] = ()
     left_out: Annotated[
         tuple[str, ...], Meta(description="jobs of the profile that were not to run, by --name or --exclude")
@@ -262,8 +266,9 @@ class Summary(Record, frozen=True, kw_only=True):
 
     @property
     def any_ok(self) -> bool:
-        """Whether any task, or a rerun, has a throughput."""
+        """Whether any task, or a rerun, has a throughput, or a training by epochs is ok."""
         measured = any(job.perf is not None or any(t.perf is not None for t in job.tasks) for job in self.jobs)
+        measured |= any(one.status == "ok" for one in self.trainings)
         return measured or any(rerun.task.status == "ok" for rerun in self.reruns)
 
     @property

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from benchsuite.records import Result
 from benchsuite.report.measure.window import task_window
-from benchsuite.report.show.format import number, one_line
+from benchsuite.report.read.trainings import training
+from benchsuite.report.show.format import count, number, one_line
 from benchsuite.report.show.readings import readings_words
 from benchsuite.report.show.sections.flops import mfu_words
 from benchsuite.report.stats.mfu import result_mfu
@@ -35,6 +36,8 @@ def figure(result: Result) -> Figure:
     """The figure of one result."""
     if result.status != "ok":
         return Figure(one_line(result.error.message, 400) if result.error else result.status)
+    if result.task.job.by_epochs:
+        return _trained(result)
     window = task_window(result)
     more = f"; {found}" if (found := readings_words(result)) else ""
     if window.perf is None:
@@ -44,6 +47,15 @@ def figure(result: Result) -> Figure:
     words = f"{number(window.perf)} {unit}/s ({window.slices} slices, {window.seconds:.1f} s{shaky})"
     used = _mfu(result, window.perf)
     return Figure(f"{words}, {used}{more}" if used else f"{words}{more}", has_figure=True)
+
+
+def _trained(result: Result) -> Figure:
+    """How far a training by epochs went."""
+    found = training(result.task.id, result)
+    aim = "" if found.target is None else f", {found.target} {'met' if found.met else 'not met'}"
+    curve = [(one.loss, "loss") for one in found.epochs[-1:]] + [(one.bleu, "BLEU") for one in found.epochs[-1:]]
+    last = "".join(f", {what} {number(value)}" for value, what in curve if value is not None)
+    return Figure(f"{count(len(found.epochs), 'epoch')} in {number(found.trained_s)} s{last}{aim}", has_figure=True)
 
 
 def _mfu(result: Result, rate: float) -> str:

@@ -23,6 +23,7 @@ from benchsuite.report.show.sections.smoke import smoke_block
 from benchsuite.report.show.sections.subscores import subscores_section
 from benchsuite.report.show.sections.sweeps import sweeps_section
 from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
+from benchsuite.report.show.sections.trainings import trainings_section
 from benchsuite.report.show.sections.use import slowed_section, use_section
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.gpus import GpuComparison
@@ -115,6 +116,7 @@ def _sections(report: Report) -> Iterator[Section | None]:
         yield comparison_section(comparison, len(summary.jobs))
         if report.explain:
             yield explained_section(summary, comparison)
+    yield trainings_section(summary)
     yield reruns_section(summary)
     yield failures_section(summary, report.logs)
     yield unsteady_section(summary)

@@ -19,6 +19,7 @@ from benchsuite.report.read.flops import model_flops, product_format
 from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
 from benchsuite.report.read.mixed import facts_of, unlike_machines
 from benchsuite.report.read.summary import BadFile, JobSummary, ProfileRef, RerunSummary, Summary, TaskGpu, TaskSummary
+from benchsuite.report.read.trainings import Training, training
 from benchsuite.report.read.use import Use
 from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
 from benchsuite.report.show.format import percent
@@ -36,7 +37,8 @@ def summarise(loaded: Loaded) -> Summary:
     by_job: dict[str, list[Row]] = defaultdict(list)
     for row in loaded.rows:
         by_job[row.task.row].append(row)
-    every = [row.result for row in loaded.rows if row.result] or [row.result for row in loaded.reruns if row.result]
+    own = (*loaded.rows, *loaded.trainings)
+    every = [row.result for row in own if row.result] or [row.result for row in loaded.reruns if row.result]
     measured = [result for result in every if result.measurement.streams]
     wall = min((result.timeline.clock.wall for result in every), default=None)
     jobs = tuple(_job(name, rows, loaded.in_progress, loaded.planned) for name, rows in by_job.items())
@@ -61,9 +63,16 @@ def summarise(loaded: Loaded) -> Summary:
             BadFile(file=encodable(file.relative_to(loaded.path).as_posix()), reason=encodable(why))
             for file, why in loaded.bad_files
         ),
+        trainings=tuple(map(_training, loaded.trainings)),
         left_out=left_out,
         complete=complete(jobs, left_out) if loaded.planned else None,
     )
+
+
+def _training(row: Row) -> Training:
+    if row.result is None:
+        return Training(task=row.task.id, device=row.task.device, status=row.status, reason=row.reason)
+    return training(row.task.id, row.result)
 
 
 def _left_out(loaded: Loaded) -> tuple[str, ...]:
@@ -75,7 +84,7 @@ def _left_out(loaded: Loaded) -> tuple[str, ...]:
         every = names(used.text, Path(used.path)) if used.text else ()
     except BenchError:
         return ()
-    planned = {row.task.job.name for row in loaded.rows}
+    planned = {row.task.job.name for row in (*loaded.rows, *loaded.trainings)}
     return tuple(name for name in every if name not in planned)
 
 

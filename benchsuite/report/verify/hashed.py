@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from benchsuite.describe.goal import DEFAULTS as GOAL
 from benchsuite.describe.tasks import Job, Task, written
 from benchsuite.records import Machine
 from benchsuite.schema import Record, decode
@@ -38,9 +39,9 @@ _FIELDS_1 = (
 # The fields of a job that schema 2 did not have, those of its training that schema 3 did not have, and those that were
 # added to a job, its training and its `parallel` during schema 4.
 _NEW_IN_3 = ("warm_up_s",)
-_JOB_ADDED = ("container",)
+_JOB_ADDED = ("container", "sharing", "copies")
 _TRAINING_NEW_IN_4 = ("intra_op_threads",)
-_TRAINING_ADDED, _PARALLEL_ADDED = ("checkpoint", "lr_schedule"), ("fsdp", "backend")
+_TRAINING_ADDED, _PARALLEL_ADDED = ("checkpoint", "lr_schedule", "unfused_units"), ("fsdp", "backend")
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ def jobs_of_schema(schema: int, found: Sequence[Job]) -> tuple[str, ...]:
     if schema == 1:
         return (_of_schema_1(found),)
     of_training = _TRAINING_ADDED if schema >= 4 else (*_TRAINING_ADDED, *_TRAINING_NEW_IN_4)
-    return (_without(found, (*_JOB_ADDED, *(_NEW_IN_3 if schema == 2 else ())), of_training),)
+    return (_without(found, (*_JOB_ADDED, *GOAL, *(_NEW_IN_3 if schema == 2 else ())), of_training),)
 
 
 def _of_schema_1(found: Sequence[Job]) -> str:
@@ -75,6 +76,7 @@ def _of_schema_1(found: Sequence[Job]) -> str:
         fields = {"name": job.name, **written(job)}
         row = {name: fields[name] for name in _FIELDS_1}
         row["parallel"] = _less(row["parallel"], _PARALLEL_ADDED)
+        row["placement"] = _of_placement(row["placement"])
         rows.append({**row, **{name: dict(sorted(row[name].items())) for name in ("params", "env")}})
     return hashlib.sha256(msgspec.json.encode(rows)).hexdigest()
 
@@ -85,8 +87,19 @@ def _without(found: Sequence[Job], of_job: Collection[str], of_training: Collect
         fields = msgspec.to_builtins(job)
         training = _less(fields["training"], of_training)
         training["parallel"] = _less(training["parallel"], _PARALLEL_ADDED)
-        rows.append(_ordered(_less({**fields, "training": training}, of_job), job))
+        placement = _of_placement(fields["placement"])
+        rows.append(_ordered(_less({**fields, "training": training, "placement": placement}, of_job), job))
     return _sha256(rows)
+
+
+def _of_placement(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A placement with the fields that it had before `sharing` and `copies` were fields of the job."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        found[name] = value
+        if name == "nodes":
+            found |= {"copies": 1, "share": "timeslice"}
+    return found
 
 
 def _less(fields: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

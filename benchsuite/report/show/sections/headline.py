@@ -13,6 +13,7 @@ from benchsuite.report.show.sections.failures import never_place
 from benchsuite.report.show.sections.named_difference import only_settings, setting_clause
 from benchsuite.report.show.sections.origin import hardware
 from benchsuite.report.show.sections.smoke import smoke_lead
+from benchsuite.report.show.sections.trainings import trainings_lead
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.overall import Overall, Ratio
 from benchsuite.report.stats.score import Score
@@ -29,6 +30,8 @@ _VARIES = 0.01
 
 def headline(summary: Summary, score: Score, comparisons: Sequence[Comparison]) -> Sentence:
     """One sentence: failures first, else the ratios to the baselines, else the score."""
+    if trained := trainings_lead(summary):
+        return trained
     if not summary.jobs:
         return sentence("Nothing to score: no job has a result.", "bad", strong=True)
     if (check := smoke_lead(summary)) and not only_settings(comparisons):
