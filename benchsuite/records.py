@@ -13,8 +13,9 @@ import msgspec
 from msgspec import Meta
 
 from benchsuite.describe.tasks import Gpu, PageCache, ProfileUsed, Sharing, Task
-from benchsuite.measurement import BatchSearch, Clock, GroupUsed, Measurement
+from benchsuite.measurement import Clock, GroupUsed, Measurement
 from benchsuite.schema import SCHEMA, Record
+from benchsuite.searches import BatchSearch
 from benchsuite.telemetry import Telemetry
 
 Status = Literal["ok", "failed", "oom", "timeout", "killed", "lost", "interrupted", "skipped"]

@@ -22,8 +22,8 @@ from support import (
 )
 
 from benchsuite.launch.batchsize import MOST, TRIES, SearchError, Tried, search
-from benchsuite.measurement import BatchProbe
 from benchsuite.records import Failure
+from benchsuite.searches import BatchProbe
 
 GROWS = {"entry": "grows:build", "params": {"batch_size": "auto"}, "min_time_s": 0.6}
 

@@ -28,9 +28,9 @@ from benchsuite.launch import sharing as shared_gpus
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.searches import searches
-from benchsuite.measurement import CopiesProbe
 from benchsuite.records import Result
 from benchsuite.rundir import RunDir, results
+from benchsuite.searches import CopiesProbe
 
 TOOLS = PROGRAMS / "fake_gpu_tools"
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from benchsuite.describe.training import Training
 from benchsuite.launch import unit_costs as launched
 from benchsuite.launch.unit_costs import graph_of
-from benchsuite.measurement import ChainCosts
 from benchsuite.models import Share, gnmt, subpixel
 from benchsuite.pipeline import graph
 from benchsuite.pipeline.partition import plan
 from benchsuite.pipeline.stages import Level
+from benchsuite.searches import ChainCosts
 from benchsuite.worker import unit_costs
 from benchsuite.worker.device import Cpu
 from benchsuite.worker.learner import Learner

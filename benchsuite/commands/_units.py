@@ -11,8 +11,8 @@ import click
 
 if TYPE_CHECKING:
     from benchsuite.describe.tasks import Gpu, Job
-    from benchsuite.measurement import ChainCosts
     from benchsuite.pipeline.graph import Graph
+    from benchsuite.searches import ChainCosts
 
 
 def is_model(source: str) -> bool:

@@ -10,8 +10,9 @@ from typing import Any
 from benchsuite.describe import entries, sharing
 from benchsuite.describe.arrays import with_array
 from benchsuite.describe.jobs import START_ALLOWANCE_S, resolve
+from benchsuite.describe.names import axis_value, cell_name
 from benchsuite.describe.overrides import FIELDS, with_values
-from benchsuite.describe.tasks import PLACE_AXES, Job, axis_value, cell_name, written
+from benchsuite.describe.tasks import PLACE_AXES, Job, written
 from benchsuite.errors import ProfileError, nearest
 
 # More cells than anyone wants. A typing error in a profile must not make a plan of hours.

@@ -18,6 +18,7 @@ from benchsuite.describe import entries, sharing
 from benchsuite.describe.arrays import with_array
 from benchsuite.describe.containers import missing_engine
 from benchsuite.describe.matrix import Cell, cells, with_copies
+from benchsuite.describe.names import cell_name, wave_name
 from benchsuite.describe.tasks import (
     FIT,
     PLACE_AXES,
@@ -27,9 +28,7 @@ from benchsuite.describe.tasks import (
     Plan,
     Task,
     Wave,
-    cell_name,
     recorded_environ,
-    wave_name,
     written,
 )
 from benchsuite.errors import UsageError

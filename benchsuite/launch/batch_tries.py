@@ -20,9 +20,9 @@ from benchsuite.launch.context import RunContext, WaveContext
 from benchsuite.launch.datasets import provide
 from benchsuite.launch.outcome import judged
 from benchsuite.launch.supervise import wait
-from benchsuite.measurement import BatchProbe, BatchSearch
 from benchsuite.records import Failure, Result, Status
 from benchsuite.rundir import RunDir, results
+from benchsuite.searches import BatchProbe, BatchSearch
 
 # A larger batch is not tried on a CPU if it would need more than this share of the memory: the kernel might then kill
 # processes that have nothing to do with the run.

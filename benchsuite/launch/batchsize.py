@@ -10,8 +10,8 @@ import msgspec
 from benchsuite.describe import entries
 from benchsuite.describe.tasks import Task
 from benchsuite.launch.context import WaveError
-from benchsuite.measurement import BatchProbe, BatchSearch
 from benchsuite.records import Failure
+from benchsuite.searches import BatchProbe, BatchSearch
 
 MOST = 1 << 20
 TRIES = 28

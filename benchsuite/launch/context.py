@@ -14,8 +14,8 @@ from benchsuite.isolation.fencing import Fencing
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.supervise import never
-from benchsuite.measurement import BatchSearch
 from benchsuite.records import DataUsed, Failure, SharingUsed, Status
+from benchsuite.searches import BatchSearch
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from benchsuite.launch.datasets import data_set
 from benchsuite.launch.outcome import judged
 from benchsuite.launch.searches import NAME, searches
 from benchsuite.launch.sharing import shared
-from benchsuite.measurement import CopiesProbe, CopiesSearch, Searches
 from benchsuite.rundir import RunDir
 from benchsuite.schema import to_json
+from benchsuite.searches import CopiesProbe, CopiesSearch, Searches
 from benchsuite.writing import replace as write_again
 
 # A try takes this many steps, all copies at the same time.

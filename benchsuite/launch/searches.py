@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchsuite.measurement import CopiesSearch, Searches
 from benchsuite.rundir import RunDir, read_record
+from benchsuite.searches import CopiesSearch, Searches
 
 NAME = "searches.json"
 

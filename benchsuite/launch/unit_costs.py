@@ -17,9 +17,9 @@ from benchsuite.events import Assignment
 from benchsuite.launch import process
 from benchsuite.launch.child import child_environ, python
 from benchsuite.launch.supervise import Exit, bounded, never, supervise
-from benchsuite.measurement import ChainCosts
 from benchsuite.pipeline.graph import Graph, Unit
 from benchsuite.schema import to_json
+from benchsuite.searches import ChainCosts
 
 LIMIT_S = 600.0
 

@@ -147,7 +147,8 @@ def step_of(
     scales = tuple(scale for part in parts for scale in part.learner.scales)
     state = state_of(workload, [part.learner for part in parts])
     forget = partial(forget_all, carries)
-    return Step(run, losses, tuple(dict.fromkeys(notes)), scales, feed(training, device), check, forget, state)
+    found = tuple(dict.fromkeys(notes))
+    return Step(run, losses, found, scales, feed(training, device), check, forget=forget, state=state)
 
 
 def forget_all(carries: list[Carry]) -> None:

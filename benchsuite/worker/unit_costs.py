@@ -23,8 +23,8 @@ from benchsuite.describe.tasks import Task
 from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
 from benchsuite.events import Assignment
-from benchsuite.measurement import ChainCosts, UnitCost
 from benchsuite.models import Batch, Chain, Share, Workload
+from benchsuite.searches import ChainCosts, UnitCost
 from benchsuite.worker.build import build, module_of, seed_of
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.feed import feed

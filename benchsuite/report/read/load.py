@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from benchsuite.describe.tasks import Job, Task, wave_name
+from benchsuite.describe.names import wave_name
+from benchsuite.describe.tasks import Job, Task
 from benchsuite.errors import ResultError
 from benchsuite.records import Machine, Result, Run, TaskMachine
 from benchsuite.report.measure.window import Window, task_window

@@ -27,7 +27,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from benchsuite.describe.tasks import PLACE_AXES, cell_name
+from benchsuite.describe.names import cell_name
+from benchsuite.describe.tasks import PLACE_AXES
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.use import Use
 from benchsuite.report.show.format import percent, whole

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchsuite.describe.tasks import PLACE_AXES, cell_name
+from benchsuite.describe.names import cell_name
+from benchsuite.describe.tasks import PLACE_AXES
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.use import Use
 

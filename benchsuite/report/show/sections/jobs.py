@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from benchsuite.describe.tasks import axis_value
+from benchsuite.describe.names import axis_value
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell, Column, Section, table
