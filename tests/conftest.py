@@ -26,10 +26,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Without torch, files of which every test needs it are not even imported: to import torch takes seconds."""
-    if config.option.markexpr != "not torch" or collection_path.suffix != ".py":
+    """Files of which no test is asked for are not imported, which takes seconds with torch and in all.
+
+    These are with `-m "not torch"` the files of which every test needs torch, and with `-m torch` those of which none
+    does.
+    """
+    asked = config.option.markexpr
+    if asked not in ("torch", "not torch") or collection_path.suffix != ".py":
         return None
-    whole = re.search(r"^pytestmark = [^()]*?pytest\.mark\.torch\b", collection_path.read_text("utf-8"), re.MULTILINE)
+    text = collection_path.read_text("utf-8")
+    if asked == "torch":
+        return None if "pytest.mark.torch" in text else True
+    whole = re.search(r"^pytestmark = [^()]*?pytest\.mark\.torch\b", text, re.MULTILINE)
     return True if whole else None
 
 

@@ -32,6 +32,8 @@ MODULES = (
     "benchsuite.report.measure.foresight",
     "benchsuite.report.show.one_line",
     "benchsuite.report.stats.rate",
+    "benchsuite.launch.asked",
+    *("difflib", "email.parser", "heapq", "rich._emoji_codes"),  # imported on first use
 )
 TORCH = ("torch", "torch._dynamo", "torch.distributed", "benchsuite.worker.ranks", "benchsuite.worker.ways")
 # The interpreter reads these when it starts.
@@ -125,6 +127,22 @@ def _server(modules: tuple[str, ...]) -> socket.socket:
     return ours
 
 
+def warm_up() -> None:
+    """Decode an empty record of each kind that a run reads. At the first time msgspec looks up the types of fields."""
+    import msgspec
+
+    from benchsuite.data.descriptor import Descriptor
+    from benchsuite.describe.plan import Plan
+    from benchsuite.describe.tasks import Job
+    from benchsuite.events import Assignment, Event
+    from benchsuite.records import Result, Run
+    from benchsuite.rundir import Attempt
+
+    for kind in (Assignment, Attempt, Descriptor, Event, Job, Plan, Result, Run):
+        with contextlib.suppress(msgspec.ValidationError):
+            msgspec.json.decode(b"{}", type=kind)
+
+
 def serve(requests: socket.socket) -> tuple[str, list[str]]:
     """Fork a process for each request.
 
@@ -190,6 +208,8 @@ if __name__ == "__main__":
     _socket, *_modules = sys.argv[1:]
     for _module in _modules:
         importlib.import_module(_module)
+    if _modules[0] == MODULES[0]:
+        warm_up()
     _program, _arguments = serve(socket.socket(fileno=int(_socket)))
     sys.argv = [_program, *_arguments]
     if _program:

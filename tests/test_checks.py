@@ -131,11 +131,6 @@ def test_the_band_of_the_loss(tmp_path: Path) -> None:
     assert set(result["measurement"]["streams"][0]["precision"]["products"]) == {"float32"}
     assert result["measurement"]["streams"][0]["intra_op_threads"] >= 1
     assert result["measurement"]["streams"][0]["slices"], "what was measured is kept"
-    well = benchsuite("run", "vae", "-o", "-", "--", *words, "[100, 1000]", cwd=tmp_path)
-    assert well.returncode == 0, well.stderr
-    counted = json.loads(well.stdout)["measurement"]["streams"][0]["model_flops"]
-    layers = [784 * 400, *(2 * [400 * 20]), 20 * 400, 400 * 784]
-    assert counted["per_item"] == 6 * sum(layers) - 2 * layers[0]  # images get no gradient
     wrong = benchsuite("run", "vae", "--", *words, "[3, 1]", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "lower bound first" in wrong.stderr

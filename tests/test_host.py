@@ -20,6 +20,13 @@ from benchsuite.errors import UsageError
 from benchsuite.host import machine
 
 STUBS = PROGRAMS.parent / "stubs"
+TORCH_WITHOUT_GPU = """
+__version__ = "2.11"
+class version:
+    cuda = None
+class cuda:
+    is_available = staticmethod(lambda: False)
+"""
 
 
 def card(index: int, name: str = "Card", **answers: Any) -> dict[str, Any]:
@@ -32,9 +39,10 @@ def card(index: int, name: str = "Card", **answers: Any) -> dict[str, Any]:
     }
 
 
-def with_nvml(scenario: dict[str, Any], **variables: str) -> dict[str, str]:
+def with_nvml(scenario: dict[str, Any], at: Path = STUBS, **variables: str) -> dict[str, str]:
+    """An environment with the stub of NVML; modules in the folder `at` are found first."""
     env = environ(FAKE_NVML=json.dumps(scenario), **variables)
-    env["PYTHONPATH"] = f"{STUBS}{os.pathsep}{env['PYTHONPATH']}"
+    env["PYTHONPATH"] = os.pathsep.join([str(at), str(STUBS), env["PYTHONPATH"]])
     if "CUDA_VISIBLE_DEVICES" not in variables:
         del env["CUDA_VISIBLE_DEVICES"]
     return env
@@ -93,9 +101,10 @@ def test_a_dry_run_names_cards_by_uuid_in_the_users_order(tmp_path: Path) -> Non
     assert "vae.J0.1: job vae, repeat 0, on GPU 1 (Card, GPU-00)" in done.stdout
 
 
-@pytest.mark.torch
 def test_a_rerun_finds_its_card_by_uuid_and_takes_another_only_if_asked(tmp_path: Path) -> None:
-    two = with_nvml({"devices": [card(0), card(1)]})
+    """A torch that sees no GPU is made up here, since the real one takes seconds to import in each run."""
+    (tmp_path / "torch.py").write_text(TORCH_WITHOUT_GPU)
+    two = with_nvml({"devices": [card(0), card(1)]}, at=tmp_path)
     first = benchsuite(
         "run", "faults:build", "-o", "r.json", "--", "--max-count", "1", "--warm-up-s=0", cwd=tmp_path, env=two
     )
@@ -104,12 +113,12 @@ def test_a_rerun_finds_its_card_by_uuid_and_takes_another_only_if_asked(tmp_path
     assert result["status"] == "failed"
     assert "sees no GPU" in result["error"]["message"]
     assert result["machine"]["gpus"][0]["uuid"] == "GPU-00"
-    swapped = with_nvml({"devices": [card(1), card(0)]})
+    swapped = with_nvml({"devices": [card(1), card(0)]}, at=tmp_path)
     again = benchsuite("rerun", "r.json", "-o", "-", cwd=tmp_path, env=swapped)
     assert json.loads(again.stdout)["machine"]["gpus"][0]["uuid"] == "GPU-00"
     assert json.loads(again.stdout)["identity"]["devices"] == [1]
     assert "note" not in again.stderr
-    elsewhere = with_nvml({"devices": [card(7)]})
+    elsewhere = with_nvml({"devices": [card(7)]}, at=tmp_path)
     refused = benchsuite("rerun", "r.json", "-o", "-", cwd=tmp_path, env=elsewhere)
     one_line_error(refused, "its GPU 0 (Card, GPU-00) is not here; --other-gpu runs it on visible GPU 0 (Card, GPU-77)")
     result["identity"]["host"], result["machine"]["driver"] = "first-host", "1.0"
@@ -148,7 +157,9 @@ def test_a_card_that_is_lost_in_mid_run_is_said_on_the_terminal_and_in_the_resul
         "run", "faults:build", "--", "--max-count", "1", cwd=tmp_path, env=with_nvml({"devices": [going]})
     )
     assert "GPU 0 (GPU-00): gpu is lost; it is no longer watched" in done.stderr
-    (device,) = json.loads(done.stdout)["telemetry"]["devices"]
+    result = json.loads(done.stdout)
+    assert "sees no GPU" in result["error"]["message"], "the real torch says so"
+    (device,) = result["telemetry"]["devices"]
     assert device["samples"] < 2
     assert device["reasons"]["samples"] == "gpu is lost"
     assert device["unsampled"][-1][1] > 1

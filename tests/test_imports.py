@@ -3,6 +3,7 @@ hidden."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -31,21 +32,43 @@ def test_a_run_needs_no_pandas(tmp_path: Path, no_pandas: dict[str, str]) -> Non
     assert read_results(tmp_path / "out")["one"].status == "ok"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["report", "run"],
-        ["report", "run", "--compare", "run"],
-        ["report", "run", "--compare-gpus"],
-        ["report", "run", "--html", "page.html", "--md", "report.md"],
-        ["summary", "run", "-o", "summary.json"],
-        ["verify", "run"],
-        ["list", "models"],
-        ["jobs", "smoke", "--dry-run"],
-    ],
-    ids=" ".join,
-)
-def test_a_command_needs_no_pandas(command: list[str], tmp_path: Path, no_pandas: dict[str, str]) -> None:
-    keep_run(tmp_path / "run", [make_result(gpu=gpu, repeat=repeat) for repeat in range(3) for gpu in range(2)])
-    done = benchsuite(*command, cwd=tmp_path, env=no_pandas)
-    assert done.returncode == 0, done.stderr
+COMMANDS = [
+    "report run",
+    "report run --compare run",
+    "report run --compare-gpus",
+    "report run --html page.html --md report.md",
+    "summary run -o summary.json",
+    "verify run",
+    "list models",
+    "jobs smoke --dry-run",
+]
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory, no_pandas: dict[str, str]) -> dict[str, object]:
+    """How each command ends in a process without pandas, which runs all of them: command -> exit status or error."""
+    folder = tmp_path_factory.mktemp("no_pandas")
+    keep_run(folder / "run", [make_result(gpu=gpu, repeat=repeat) for repeat in range(3) for gpu in range(2)])
+    code = (
+        "import json, sys\nfrom benchsuite import cli\nends = {}\n"
+        f"for command in {COMMANDS!r}:\n"
+        "    try:\n        cli.main(command.split())\n"
+        "    except SystemExit as end:\n        ends[command] = end.code\n"
+        "    except Exception as error:\n        ends[command] = repr(error)\n"
+        "print('\\n' + json.dumps(ends))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=folder,
+        env=no_pandas,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_needs_no_pandas(command: str, ends: dict[str, object]) -> None:
+    assert ends[command] == 0

@@ -90,8 +90,10 @@ def test_the_kinds_are_those_that_are_tested() -> None:
     assert all(what for what in plots.kinds().values())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("ending", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("kind", "ending", "magic"),
+    [*((kind, ".png", b"\x89PNG") for kind in KINDS), ("scaling", ".svg", b"<?xml"), ("scaling", ".pdf", b"%PDF")],
+)
 def test_a_kind_is_drawn_to_a_new_file(
     kind: str, ending: str, magic: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

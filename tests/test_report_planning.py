@@ -46,7 +46,7 @@ def test_power_is_that_of_a_t_test_at_the_familys_first_level(repeats: int, nois
 def test_power_is_the_share_of_suites_in_which_the_job_is_found(repeats: tuple[int, int], noise: float) -> None:
     rng, jobs, suites = np.random.default_rng(20), 6, 300
     hits, said = 0, []
-    for _ in range(suites):
+    for number in range(suites):
         logs = [rng.normal(0, noise, (jobs, n)) for n in repeats]
         logs[0][0] += math.log(1.03)
         sides = [
@@ -54,9 +54,10 @@ def test_power_is_the_share_of_suites_in_which_the_job_is_found(repeats: tuple[i
         ]
         pairs: dict[str, tuple[Side, Side]] = {f"j{i}": both for i, both in enumerate(zip(*sides, strict=True))}
         hits += judge(pairs)["j0"].word == "FASTER"
-        of = power(pairs)
-        assert of is not None
-        said.append(of.found)
+        if number % 5 == 0:  # it differs little from suite to suite
+            of = power(pairs)
+            assert of is not None
+            said.append(of.found)
     assert np.mean(said) == pytest.approx(hits / suites, abs=0.06)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import shutil
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import make_task
 from support import (
     PROGRAMS,
     benchsuite,
@@ -271,3 +273,23 @@ def test_a_models_file_that_changes_makes_another_workload(
     with pytest.raises(ModelError, match=r"own.py is not the file with which the run was planned"):
         module_of(original.task)
     sys.modules.pop("own", None)
+
+
+@pytest.mark.parametrize("own", [None, (900, 9, 9)])
+def test_a_models_import_collects_no_garbage_and_keeps_the_settings_that_it_makes(
+    own: tuple[int, int, int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"import gc\nDURING = gc.get_threshold()[0]\n{f'gc.set_threshold(*{own})' if own else ''}\n"
+    text += "class Params: pass\ndef build(params): pass\n"
+    (tmp_path / "collects.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    before = gc.get_threshold()
+    try:
+        module = module_of(make_task(job=Job(name="a", entry="collects:build", placement=Placement(devices="none"))))
+        assert module.DURING == 0
+        assert gc.get_threshold() == (own or before)
+    finally:
+        gc.set_threshold(*before)
+        sys.modules.pop("collects", None)

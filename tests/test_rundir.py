@@ -50,16 +50,20 @@ def test_a_taken_name_advances_the_microseconds_and_replaces_nothing(tmp_path: P
 
 def test_eight_writers_at_once_leave_eight_files(tmp_path: Path) -> None:
     script = (
-        "import sys; from datetime import datetime, timezone; from pathlib import Path; "
-        "from benchsuite.records import Result; from benchsuite.rundir import write_result; "
-        "from benchsuite.schema import from_json; result = from_json(Path(sys.argv[1]).read_bytes(), Result); "
-        "[write_result(Path(sys.argv[2]), result, datetime(2020, 1, 6, tzinfo=timezone.utc)) for _ in range(20)]"
+        "import os, sys; from datetime import datetime, timezone; from pathlib import Path\n"
+        "from benchsuite.records import Result; from benchsuite.rundir import write_result\n"
+        "from benchsuite.schema import from_json\n"
+        "result, at = from_json(Path(sys.argv[1]).read_bytes(), Result), datetime(2020, 1, 6, tzinfo=timezone.utc)\n"
+        "for _ in range(8):\n"
+        "    if not os.fork():\n"
+        "        for _ in range(20): write_result(Path(sys.argv[2]), result, at)\n"
+        "        os._exit(0)\n"
+        "sys.exit(str([status for _ in range(8) if (status := os.wait()[1])]).strip('[]') or None)"
     )
     (tmp_path / "one").write_bytes(to_json(make_result()))
     (tmp_path / "out").mkdir()
     command = [sys.executable, "-c", script, str(tmp_path / "one"), str(tmp_path / "out")]
-    running = [subprocess.Popen(command) for _ in range(8)]
-    assert [p.wait() for p in running] == [0] * 8
+    subprocess.run(command, check=True)
     found = list(rundir.results(tmp_path / "out"))
     assert len(found) == 160
     assert all(isinstance(result, Result) for _, result in found)

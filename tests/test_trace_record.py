@@ -141,7 +141,8 @@ def test_runs_with_recordings_are_refused_before_they_start(
 @pytest.mark.torch
 def test_a_run_may_record_every_task(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "p.json").write_text('{"line": {"model": "polynome", "placement": "cpu", "warm_up_s": 0}}')
+    job = '{"model": "polynome", "placement": "cpu", "warm_up_s": 0, "min_time_s": 1}'
+    (tmp_path / "p.json").write_text(f'{{"line": {job}}}')
     done = benchsuite("jobs", "p.json", "--profile", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "recorded 5 steps of" in done.stderr

@@ -48,7 +48,7 @@ def command(
     from benchsuite.bleu_scores import Bleu, path_in
     from benchsuite.errors import OutputError, one_line, reason
     from benchsuite.models.translation.beam import Search
-    from benchsuite.models.translation.evaluation import check_installed
+    from benchsuite.models.translation.evaluation import check_installed, device_of
     from benchsuite.rundir import RunDir
     from benchsuite.schema import to_json
     from benchsuite.writing import replace
@@ -57,7 +57,7 @@ def command(
     if target:
         check_picture(target, "-o")
     check_installed()
-    folder, how, device = RunDir(run), Search(beam=beam, max_length=max_length), _device(device)
+    folder, how, device = RunDir(run), Search(beam=beam, max_length=max_length), device_of(device)
     tasks, signature = [], ""
     for task, attempt in _trained(folder, chosen):
         found, signature = _scored(folder, task, attempt, data, how, batch_size, device)
@@ -81,25 +81,6 @@ def command(
 
         draw(curves(scores, run), target, "-o")
         click.echo(f"benchsuite: plot written to {one_line(str(target))}", err=True)
-
-
-def _device(asked: str | None) -> str:
-    """Torch's name of the device.
-
-    Raises:
-        UsageError: there is no such device.
-    """
-    import torch
-
-    from benchsuite.errors import UsageError
-
-    if asked is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, number = asked.partition(":")
-    count = torch.cuda.device_count() if kind == "cuda" else 0
-    if asked != "cpu" and not (kind == "cuda" and count and (not number or (number.isdigit() and int(number) < count))):
-        raise UsageError(f"--device {asked}: no such device; {count} GPUs are visible, and cpu is always there")
-    return asked
 
 
 def _trained(folder: RunDir, chosen: str | None) -> list[tuple[Task, int]]:

@@ -27,15 +27,15 @@ from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.devices import devices_of, median, seconds_per_call, timed
 from benchsuite.schema import finite
 
-SMALL: dict[str, object] = {"megabytes": 5, "copies": 1, "both_s": 0.01}
+SMALL: dict[str, object] = {"megabytes": 5, "times": 1, "both_s": 0.01}
 
 
 @dataclass(frozen=True)
 class Params:
-    """`copies`: of one step. `both_s`: seconds for which both directions of a pair are timed at least."""
+    """`times`: copies of one step. `both_s`: seconds for which both directions of a pair are timed at least."""
 
     megabytes: Positive = 250
-    copies: Positive = 16
+    times: Positive = 16
     both_s: float = 0.1
     seed: int = fusible(1234)
 
@@ -47,7 +47,7 @@ class Pairs:
         self._bytes = 1_000_000 * params.megabytes
         self._both_s = params.both_s
         self._amount = Amount(GIGA)
-        self._times = params.copies
+        self._times = params.times
         self._rates: dict[tuple[int, int], list[float]] = defaultdict(list)
 
     def begin(self, share: Share) -> None:

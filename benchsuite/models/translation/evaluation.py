@@ -13,7 +13,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from benchsuite.errors import ModelError
+from benchsuite.errors import ModelError, UsageError
 from benchsuite.models.translation.beam import Search, search
 from benchsuite.models.translation.corpus import TestSet, text_of
 from benchsuite.models.translation.decoders import Decoder, of_lstm, of_transformer
@@ -136,3 +136,20 @@ def _padded(rows: Sequence[tuple[int, ...]]) -> Tensor:
         units = [unit if unit > SPECIALS else SPECIALS for unit in row]
         padded[line, : len(row) + 1] = torch.tensor([*units, END])
     return padded
+
+
+def device_of(asked: str | None) -> str:
+    """Torch's name of the device.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    import torch
+
+    if asked is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, number = asked.partition(":")
+    count = torch.cuda.device_count() if kind == "cuda" else 0
+    if asked != "cpu" and not (kind == "cuda" and count and (not number or (number.isdigit() and int(number) < count))):
+        raise UsageError(f"--device {asked}: no such device; {count} GPUs are visible, and cpu is always there")
+    return asked
