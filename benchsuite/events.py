@@ -19,6 +19,7 @@ from benchsuite.measurement import (
     GroupUsed,
     ModelFlops,
     PeakMemory,
+    PipelineUsed,
     PrecisionCheck,
     Slice,
     Traced,
@@ -94,6 +95,7 @@ class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
         int | None, Meta(description="intra-op threads of torch in force; null: no torch, or not recorded")
     ] = None
     group: GroupUsed | None = None
+    counts_items: Annotated[bool, Meta(description="its items count towards the task's rate")] = True
     notes: Annotated[tuple[str, ...], Meta(description="how training differs from what the job asks for")] = ()
 
 
@@ -118,6 +120,7 @@ class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
     stopped_by: Annotated[str, Meta(description="stop rule that ended the measurement")]
     peak_memory: PeakMemory
     model_flops: Annotated[ModelFlops | None, Meta(description="only of rank 0")] = None
+    pipeline: Annotated[PipelineUsed | None, Meta(description="only of rank 0")] = None
     compiled: Compiled | None = None
     traced: Traced | None = None
 

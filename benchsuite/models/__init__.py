@@ -100,12 +100,14 @@ class Update:
 class Chain:
     """The forward pass as a sequence of modules, which can be cut between any two of them.
 
-    `units()` applied in order to `inputs(batch)` gives what `loss(output, batch)` takes.
+    `units()` applied in order to `inputs(batch)` gives what `loss(output, batch)` takes. Units pass on tensors, whose
+    first dimension is samples. With `varies`, batches differ in their number of samples.
     """
 
     units: Callable[[], Sequence[nn.Module]]
     inputs: Callable[[Batch], tuple[Tensor, ...]]
     loss: Callable[[Any, Batch], Tensor]
+    varies: bool = False
 
 
 @dataclass(frozen=True)

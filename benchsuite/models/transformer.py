@@ -280,7 +280,7 @@ def build(params: Params) -> Workload:
         return F.cross_entropy(logits.flatten(0, 1), labels, label_smoothing=params.smoothing)
 
     net = Transformer(params)
-    return supervised(
+    workload = supervised(
         unit="token",
         batches=lambda share: batches_of(params, share),
         items=lambda batch: batch["target"][:, 1:].numel(),
@@ -290,3 +290,5 @@ def build(params: Params) -> Workload:
         optimiser=Optimiser(optim.Adam, {"lr": params.lr, "betas": (0.9, 0.98), "eps": 1e-9}),
         units=lambda: list(net.units),
     )
+    assert workload.chain
+    return replace(workload, chain=replace(workload.chain, varies=True))

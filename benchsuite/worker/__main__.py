@@ -110,7 +110,8 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     workload = build(module, task, rank)
     flops = FlopCount(workload) if rank == 0 and not assignment.probe else None
     step = make_step(workload, task.job.training, device.name, ranks)
-    share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
+    part, parts = task.job.training.parallel.share(rank, task.ranks)
+    share = Share(rank=part, ranks=parts, seed=seed_of(task), data=assignment.data, device=device.name)
     waits = Waits()
     source = waits.counted(workload.batches(share))
     batches = step.feed(flops.seen(source) if flops else source)
@@ -128,6 +129,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         precision=precision,
         intra_op_threads=intra_op_threads(),
         group=ranks.facts if ranks else None,
+        counts_items=step.counts_items,
         notes=(*step.notes, *([threads] if threads else [])),
     )
     events.write(ready)
@@ -142,6 +144,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     peak_memory = device.peak_memory()  # before traces and checks, which use memory of their own
     own = rank_file(assignment.events, rank) if ranks else assignment.events
     recorded = traced(task.trace, own, step, batches, device, workload) if task.trace else None
+    pipeline = step.observe(batches) if step.observe else None
     step.check()
     if ranks:
         ranks.leave()
@@ -152,6 +155,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         stopped_by=stopped_by,
         peak_memory=peak_memory,
         model_flops=flops.counted() if flops else None,
+        pipeline=pipeline if rank == 0 else None,
         compiled=compiled_in(task.job.training, step.losses),
         traced=recorded,
     )

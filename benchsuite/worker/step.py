@@ -7,13 +7,14 @@ imported only in functions that need it, since a model without torch has a step,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from benchsuite.describe.training import Training
+from benchsuite.measurement import PipelineUsed
 from benchsuite.models import Batch, Carry, Workload, on_tensors
 from benchsuite.worker.checkpoint import checkpoint_blocks
 from benchsuite.worker.compiling import begin_graphed, graphed
@@ -47,6 +48,9 @@ class Step:
             no weight.
         feed: puts batches where `run` needs them.
         check: raises ModelError if the weights after training are not as this way of training leaves them.
+        read_losses: reads `losses` where another rank computes them; all ranks wait for it. None: this rank does.
+        counts_items: the items of this rank count towards the rate.
+        observe: takes steps after the measurement, of which it records the bubble of a pipeline.
     """
 
     run: Run
@@ -55,6 +59,9 @@ class Step:
     scales: tuple[Callable[[], float], ...] = ()
     feed: Feed = iter
     check: Callable[[], None] = nothing
+    read_losses: Callable[[], list[float]] | None = None
+    counts_items: bool = True
+    observe: Callable[[Iterator[Batch]], PipelineUsed] | None = None
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def loss_of(step: Step) -> float | None:
     Raises:
         ModelError: a loss is not finite.
     """
-    losses = [float(loss) for loss in step.losses]
+    losses = step.read_losses() if step.read_losses else [float(loss) for loss in step.losses]
     if any(finite(loss) is None for loss in losses):
         raise ModelError(f"the loss is not finite: {', '.join(map(str, losses))}")
     return finite(sum(losses)) if losses else None

@@ -39,7 +39,8 @@ _FIELDS_1 = (
 # added to training and its `parallel` during schema 4.
 _NEW_IN_3 = ("warm_up_s",)
 _TRAINING_NEW_IN_4 = ("intra_op_threads",)
-_TRAINING_ADDED, _PARALLEL_ADDED = ("checkpoint",), ("fsdp",)
+_TRAINING_ADDED = ("checkpoint",)
+_PARALLEL_ADDED = ("fsdp", "pp", "schedule", "microbatches", "stages", "replicas")
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:

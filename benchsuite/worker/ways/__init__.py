@@ -31,6 +31,10 @@ def make_step(workload: Workload, training: Training = PLAIN, device: str = "cpu
     Raises:
         ModelError: the workload cannot be trained in this way.
     """
+    if ranks and training.parallel.pp:
+        from benchsuite.worker.ways import stages
+
+        return stages.make(workload, training, device, ranks)
     if ranks and training.parallel.shards(ranks.ranks) > 1:
         from benchsuite.worker.ways import fsdp
 

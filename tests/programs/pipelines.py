@@ -1,0 +1,170 @@
+"""Groups of ranks that train a model in stages, and one process that trains it whole for comparison.
+
+pipelines.py PULSE {cpu | cuda} JSON with a mapping of ranks -> cases, and each case as
+{"name": ..., "model": ..., "params": {...}, "training": {...}, "clip": null or a norm, "steps": ...}
+
+All ranks of all groups are forks of one process, which has imported torch once. A line of JSON for each group.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed.pipelining  # once for all ranks
+from torch import Tensor, nn, optim
+
+from benchsuite.describe.training import Training
+from benchsuite.errors import ModelError
+from benchsuite.events import PULSE_BYTES
+from benchsuite.models import Batch, Optimiser, Share, Workload
+from benchsuite.worker.ranks import Ranks, join
+from benchsuite.worker.stages.layout import num_microbatches
+from benchsuite.worker.warmup import loss_of
+from benchsuite.worker.ways import make_step
+
+
+def workload_of(case: dict[str, Any]) -> Workload:
+    """The workload of a case, with plain gradient descent, whose steps are the gradients."""
+    module = importlib.import_module(f"benchsuite.models.{case['model']}")
+    torch.manual_seed(3)
+    workload: Workload = module.build(module.Params(**{**module.SMALL, **case.get("params", {})}))
+    spec = Optimiser(optim.SGD, {"lr": case.get("lr", 0.05)}, clip_norm=case.get("clip"))
+    return replace(workload, updates=(replace(workload.updates[0], optimiser=spec),))
+
+
+def batches_of(workload: Workload, part: int, parts: int, steps: int) -> list[Batch]:
+    return list(itertools.islice(workload.batches(Share(rank=part, ranks=parts, seed=5)), steps))
+
+
+def joined(batches: list[Batch]) -> Batch:
+    """One batch of several."""
+    first = batches[0]
+    if isinstance(first, dict):
+        return {name: torch.cat([batch[name] for batch in batches]) for name in first}
+    return tuple(torch.cat(parts) for parts in zip(*batches, strict=True))
+
+
+def compared(case: dict[str, Any], device: str, ranks: Ranks) -> dict[str, Any]:
+    training, steps = msgspec.convert(case["training"], Training), case.get("steps", 2)
+    workload = workload_of(case)
+    part, parts = training.parallel.share(ranks.rank, ranks.ranks)
+    step = make_step(workload, training, device, ranks)
+    losses, items = [], 0
+    for batch in step.feed(iter(batches_of(workload, part, parts, steps))):
+        items += step.run(batch)
+        losses.append(loss_of(step))
+    used = step.observe(step.feed(workload.batches(Share(rank=part, ranks=parts)))) if case.get("observe") else None
+    step.check()
+    mine = {name: p.detach().cpu() for name, p in workload.modules["net"].named_parameters() if not p.is_meta}
+    all_of: list[Any] = [None] * ranks.ranks
+    torch.distributed.all_gather_object(all_of, (mine, items if step.counts_items else 0))
+    found: dict[str, Any] = {"notes": list(step.notes), "held": sum(p.numel() for p in mine.values())}
+    if used:
+        return {**found, "used": msgspec.to_builtins(used)}
+    if ranks.rank == 0:
+        found |= against_whole(case, training, parts, steps, losses, all_of)
+    return found
+
+
+def against_whole(
+    case: dict[str, Any], training: Training, parts: int, steps: int, losses: list[Any], all_of: list[Any]
+) -> dict[str, Any]:
+    """How far losses and weights are from those of the whole model with as many micro-batches."""
+    whole = workload_of(case)
+    count = num_microbatches(training.parallel) * parts
+    step = make_step(whole, Training(accumulate=count, precision=training.precision))
+    of_whole, items = [], 0
+    for batches in zip(*(batches_of(whole, part, parts, steps) for part in range(parts)), strict=True):
+        items += step.run(joined(list(batches)))
+        of_whole.append(loss_of(step))
+    weights = {name: value for mine, _ in all_of for name, value in mine.items()}
+    before = dict(workload_of(case).modules["net"].named_parameters())
+    plain = dict(whole.modules["net"].named_parameters())
+    assert weights.keys() == plain.keys()
+    return {
+        "loss": max(abs(a - b) / abs(b) for a, b in zip(losses, of_whole, strict=True)) if parts == 1 else 0.0,
+        "weights": max(change_apart(weights[name], plain[name].detach(), before[name].detach()) for name in plain),
+        "items": [sum(items for _, items in all_of), items],
+    }
+
+
+def change_apart(one: Tensor, other: Tensor, before: Tensor) -> float:
+    """The difference of two changes of a weight, relative to the change."""
+    if before.is_meta:
+        return float((one - other).norm() / other.norm())
+    change = (other - before).norm()
+    return float((one - other).norm() / change) if change > 1e-7 else float((one - other).norm())
+
+
+def refused(case: dict[str, Any], device: str, ranks: Ranks) -> dict[str, Any]:
+    try:
+        make_step(workload_of(case), msgspec.convert(case["training"], Training), device, ranks)
+    except ModelError as error:
+        return {"refused": str(error)}
+    return {"refused": None}
+
+
+def report(cases: list[dict[str, Any]], device: str, pulse: str) -> dict[str, Any]:
+    if device == "cuda":
+        device = f"cuda:{os.environ['RANK']}"
+        torch.cuda.set_device(device)
+    torch.set_num_threads(1)
+    ranks = join(device, 120, pulse)
+    found: dict[str, Any] = {}
+    for case in cases:
+        began = time.monotonic()
+        ranks.counting = ranks.ranks
+        found[case["name"]] = (refused if case.get("refused") else compared)(case, device, ranks)
+        found[case["name"]]["s"] = round(time.monotonic() - began, 2)
+    found["beats"] = list(ranks.pulse)[: ranks.ranks]
+    ranks.leave()
+    return found
+
+
+def run_group(count: int, cases: list[dict[str, Any]], device: str, pulse: str) -> None:
+    """Fork the ranks of a group and wait for them. Rank 0 prints."""
+    Path(pulse).write_bytes(bytes(2 * count * PULSE_BYTES))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    running = []
+    for rank in range(count):
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
+                found = report(cases, device, pulse)
+                if rank == 0:
+                    print(json.dumps(found), flush=True)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        running.append(pid)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in running]
+    if any(codes):
+        sys.exit(f"the ranks exited with {codes}")
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+    for size, of_group in json.loads(sys.argv[3]).items():
+        run_group(int(size), of_group, sys.argv[2], sys.argv[1])
