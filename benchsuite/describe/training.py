@@ -15,6 +15,8 @@ from benchsuite.schema import Record
 Precision = Literal["fp32", "tf32", "amp-fp16", "bf16"]
 Compile = Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "aot_eager"]
 Schedule = Literal["gpipe", "1f1b", "interleaved-1f1b", "zero-bubble", "pipedream"]
+# Stages of each rank in the schedule interleaved-1f1b. In all others a rank has one.
+INTERLEAVED = 2
 _Count = Annotated[int, Meta(gt=0)]
 
 # Modes of torch.compile whose code runs as CUDA graphs.
@@ -61,6 +63,8 @@ class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def ranks(self) -> int | None:
         """The number of ranks, if these fields give it; None if the placement gives it."""
         if self.pp is not None:
+            if self.schedule == "pipedream":
+                return self.multiple
             return None if self.dp is None else self.dp * self.multiple
         if self.fsdp is None:
             return self.dp

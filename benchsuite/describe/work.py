@@ -25,9 +25,7 @@ _NOT_KEPT = frozenset({"matrix", "tags", "loss_band", "prepare", "env", "gpu_mem
 # Fields that were added without a new schema, with the values that every older file has. A summary leaves out such a
 # value, so that its settings and the hash of its workload are those of an older one.
 _ADDED: dict[str, Any] = {"checkpoint": False}
-_ADDED_TO_PARALLEL: dict[str, Any] = dict.fromkeys(
-    ("fsdp", "pp", "schedule", "microbatches", "stages", "replicas")
-)
+_ADDED_TO_PARALLEL: dict[str, Any] = dict.fromkeys(("fsdp", "pp", "schedule", "microbatches", "stages", "replicas"))
 
 
 def settings(job: Job, entry_sha256: str | None = None) -> dict[str, Any]:

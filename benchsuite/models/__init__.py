@@ -9,6 +9,7 @@ A model is one file of this folder, and the file's name is its name. It holds
 - `READS`, a literal tuple of the kinds of data sets that it can read (the `reader` of a descriptor; see
   `models/readers`); left out if it reads none;
 - `PARALLEL = False` if several ranks cannot train it together, for example because it steps by itself;
+- `VARIES = True` if its batches differ in their number of samples; `batch_size` then counts something else;
 - `build(params) -> Workload`, which is called after torch was seeded with `params.seed`;
 - `SMALL`, literal parameters with which a test makes two steps on a CPU in about a second.
 

@@ -31,6 +31,7 @@ from benchsuite.models.readers import bpe_ids, pinned
 from benchsuite.models.translator import BEGIN, END, PAD, SPECIALS, lengths_of
 
 READS = ("bpe_ids",)
+VARIES = True
 SMALL: dict[str, object] = {"batch_size": 30, "max_length": 12, "vocabulary": 60, "nlayers": 2, "width": 16, "heads": 2}
 
 BATCHES = 64  # that many batches are generated
@@ -291,4 +292,4 @@ def build(params: Params) -> Workload:
         units=lambda: list(net.units),
     )
     assert workload.chain
-    return replace(workload, chain=replace(workload.chain, varies=True))
+    return replace(workload, chain=replace(workload.chain, varies=VARIES))

@@ -11,12 +11,14 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import math
 import os
 import socket
 import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,12 +111,95 @@ def change_apart(one: Tensor, other: Tensor, before: Tensor) -> float:
     return float((one - other).norm() / change) if change > 1e-7 else float((one - other).norm())
 
 
+def simulated(case: dict[str, Any], training: Training, batches: list[Batch]) -> tuple[list[float], dict[str, Tensor]]:
+    """Losses and last weights of PipeDream's training, computed minibatch by minibatch in one process.
+
+    A stage computes a minibatch, forward and backward, with the weights after as many updates as PipeDream's runtime
+    has made by then, and steps once all its replicas have their gradients.
+    """
+    replicas = list(training.parallel.replicas or (1,) * (training.parallel.pp or 0))
+    workload = workload_of(case)
+    chain, lr = workload.chain, case.get("lr", 0.05)
+    assert chain
+    units, first = list(chain.units()), 0
+    stages = []
+    for size in training.parallel.stages or ():
+        stages.append(nn.ModuleList(units[first : first + size]))
+        first += size
+    history = [[{name: p.detach().clone() for name, p in stage.named_parameters()}] for stage in stages]
+    sums: list[dict[str, Tensor]] = [{} for _ in stages]
+    losses = []
+    for number, batch in enumerate(batches):
+        flow = chain.inputs(batch)
+        used = []
+        for place, stage in enumerate(stages):
+            old = history[place][max(0, number // replicas[place] - (sum(replicas[place:]) - 1) // replicas[place])]
+            weights = {name: value.clone().requires_grad_() for name, value in old.items()}
+            used.append(weights)
+            for at, unit in enumerate(stage):
+                own = {name.partition(".")[2]: p for name, p in weights.items() if name.partition(".")[0] == str(at)}
+                found = torch.func.functional_call(unit, own, flow)
+                flow = found if isinstance(found, tuple) else (found,)
+        loss = chain.loss(flow[0], batch)
+        loss.backward()
+        losses.append(loss.item())
+        for place, weights in enumerate(used):
+            for name, value in weights.items():
+                assert value.grad is not None
+                sums[place][name] = sums[place].get(name, 0.0) + value.grad / replicas[place]
+            if (number + 1) % replicas[place] == 0:
+                rate = lr * replicas[place] / replicas[0]
+                history[place].append({n: v - rate * sums[place][n] for n, v in history[place][-1].items()})
+                sums[place] = {}
+    for versions, stage in zip(history, stages, strict=True):
+        stage.load_state_dict(versions[-1], strict=False)
+    return losses, {name: p.detach() for name, p in workload.modules["net"].named_parameters()}
+
+
+def pipedream(case: dict[str, Any], device: str, ranks: Ranks) -> dict[str, Any]:
+    """How far losses and weights are from those of the simulation."""
+    training, steps = msgspec.convert(case["training"], Training), case.get("steps", 4)
+    workload = workload_of(case)
+    count = math.lcm(*(training.parallel.replicas or (1,)))
+    batches = batches_of(workload, 0, 1, steps * count)
+    step = make_step(workload, training, device, ranks)
+    items, losses = 0, []
+    for one in step.feed(iter(batches)):
+        items += step.run(one)
+        losses.append([float(loss) for loss in step.losses])
+    step.check()
+    mine = {name: p.detach().cpu() for name, p in workload.modules["net"].named_parameters() if not p.is_meta}
+    all_of: list[Any] = [None] * ranks.ranks
+    torch.distributed.all_gather_object(all_of, (mine, items if step.counts_items else 0, losses))
+    if ranks.rank:
+        return {}
+    of_whole, plain = simulated(case, training, batches)
+    before = dict(workload_of(case).modules["net"].named_parameters())
+    weights = {name: value for mine, _, _ in all_of for name, value in mine.items()}
+    assert weights.keys() == plain.keys()
+    last = all_of[-1][2]  # the last replica of the last stage has the last minibatch of each step
+    ends = of_whole[count - 1 :: count]
+    return {
+        "loss": max(abs(a[0] - b) / abs(b) for a, b in zip(last, ends, strict=True)),
+        "weights": max(change_apart(weights[name], plain[name], before[name].detach()) for name in plain),
+        "items": [sum(items for _, items, _ in all_of), sum(map(workload.items, batches))],
+        "notes": list(step.notes),
+    }
+
+
 def refused(case: dict[str, Any], device: str, ranks: Ranks) -> dict[str, Any]:
     try:
         make_step(workload_of(case), msgspec.convert(case["training"], Training), device, ranks)
     except ModelError as error:
         return {"refused": str(error)}
     return {"refused": None}
+
+
+def kind_of(case: dict[str, Any]) -> Callable[[dict[str, Any], str, Ranks], dict[str, Any]]:
+    if case.get("refused"):
+        return refused
+    without_flush = case["training"]["parallel"].get("schedule") == "pipedream"
+    return pipedream if without_flush and not case.get("observe") else compared
 
 
 def report(cases: list[dict[str, Any]], device: str, pulse: str) -> dict[str, Any]:
@@ -127,7 +212,7 @@ def report(cases: list[dict[str, Any]], device: str, pulse: str) -> dict[str, An
     for case in cases:
         began = time.monotonic()
         ranks.counting = ranks.ranks
-        found[case["name"]] = (refused if case.get("refused") else compared)(case, device, ranks)
+        found[case["name"]] = kind_of(case)(case, device, ranks)
         found[case["name"]]["s"] = round(time.monotonic() - began, 2)
     found["beats"] = list(ranks.pulse)[: ranks.ranks]
     ranks.leave()

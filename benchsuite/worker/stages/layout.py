@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from benchsuite.describe.training import Parallel, Schedule
-
-# Stages of a rank in the interleaved schedule. All others have one.
-CHUNKS = 2
+from benchsuite.describe.training import INTERLEAVED, Parallel, Schedule
 
 
 def schedule_of(parallel: Parallel) -> Schedule:
@@ -19,7 +16,7 @@ def schedule_of(parallel: Parallel) -> Schedule:
 def num_stages(parallel: Parallel) -> int:
     """The stages into which the units of a model are cut."""
     assert parallel.pp
-    return parallel.pp * (CHUNKS if schedule_of(parallel) == "interleaved-1f1b" else 1)
+    return parallel.pp * (INTERLEAVED if schedule_of(parallel) == "interleaved-1f1b" else 1)
 
 
 def num_microbatches(parallel: Parallel) -> int:
@@ -84,5 +81,5 @@ def ideal_bubble(schedule: Schedule, places: int, microbatches: int) -> float:
     """
     if schedule == "pipedream":
         return 0.0
-    parts = {"interleaved-1f1b": CHUNKS, "zero-bubble": 3}.get(schedule, 1)
+    parts = {"interleaved-1f1b": INTERLEAVED, "zero-bubble": 3}.get(schedule, 1)
     return (places - 1) / (parts * microbatches + places - 1)

@@ -22,7 +22,7 @@ from benchsuite.worker.precision import autocast
 from benchsuite.worker.ranks import Ranks
 from benchsuite.worker.stages.borders import Border, Shapes, Stage, explored
 from benchsuite.worker.stages.cut import Cut, Flow, checked_chain, cut, names_of
-from benchsuite.worker.stages.layout import Layout, num_microbatches, num_stages
+from benchsuite.worker.stages.layout import Layout, num_microbatches
 from benchsuite.worker.ways.ddp import apart
 
 

@@ -7,7 +7,6 @@ replicas, which read batches of their own and average their gradients.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -83,9 +82,7 @@ def _groups(model: Prepared, device: str) -> tuple[Any, Any]:
 class _Runner:
     """The stages of one rank, and how they take a step."""
 
-    def __init__(
-        self, model: Prepared, training: Training, device: str, groups: tuple[Any, Any], watch: Watch
-    ) -> None:
+    def __init__(self, model: Prepared, training: Training, device: str, groups: tuple[Any, Any], watch: Watch) -> None:
         self.losses: list[Tensor] = []
         self._model, self._watch, self._count = model, watch, model.microbatches
         pipeline, self._replicas = groups
