@@ -85,9 +85,8 @@ def _of_shape(parallel: Parallel) -> list[tuple[str, str]]:
     if parallel.fsdp is not None:
         found.append(("parallel.fsdp", "the weights of stages are not split; remove fsdp or pp"))
     if parallel.stages and len(parallel.stages) != stages:
-        found.append(
-            ("parallel.stages", f"it has {len(parallel.stages)} stages, and {schedule} on {pp} ranks {stages}")
-        )
+        why = f"it has {len(parallel.stages)} stages, and {schedule} on {pp} ranks has {stages}"
+        found.append(("parallel.stages", why))
     if schedule == "pipedream":
         if (parallel.dp or 1) > 1:
             found.append(("parallel.dp", "give the ranks of each stage as parallel.replicas instead"))

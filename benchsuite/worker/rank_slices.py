@@ -14,7 +14,8 @@ _REASONS: tuple[StoppedBy, ...] = get_args(StoppedBy)
 class AgreedRule:
     """A `SliceRule` for a group. No rank looks at its own clock: all look after an agreed number of steps.
 
-    Rank 0 decides by the usual rule, with its items times the number of ranks that count items, and sends its decision to the others.
+    Rank 0 decides by the usual rule, with its items times the number of ranks that count items, and sends its
+    decision to the others.
     """
 
     look_ns = NO_LIMIT

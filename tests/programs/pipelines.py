@@ -20,6 +20,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from torch import Tensor, nn, optim
 from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
 from benchsuite.events import PULSE_BYTES
-from benchsuite.models import Batch, Optimiser, Share, Workload
+from benchsuite.models import Batch, Optimiser, Share, Workload, on_tensors
 from benchsuite.worker.ranks import Ranks, join
 from benchsuite.worker.stages.layout import num_microbatches
 from benchsuite.worker.warmup import loss_of
@@ -43,12 +44,20 @@ def workload_of(case: dict[str, Any]) -> Workload:
     module = importlib.import_module(f"benchsuite.models.{case['model']}")
     torch.manual_seed(3)
     workload: Workload = module.build(module.Params(**{**module.SMALL, **case.get("params", {})}))
+    if case.get("double"):
+        workload.modules["net"].double()
     spec = Optimiser(optim.SGD, {"lr": case.get("lr", 0.05)}, clip_norm=case.get("clip"))
     return replace(workload, updates=(replace(workload.updates[0], optimiser=spec),))
 
 
 def batches_of(workload: Workload, part: int, parts: int, steps: int) -> list[Batch]:
-    return list(itertools.islice(workload.batches(Share(rank=part, ranks=parts, seed=5)), steps))
+    batches = itertools.islice(workload.batches(Share(rank=part, ranks=parts, seed=5)), steps)
+    return [on_tensors(partial(as_weights, workload.modules["net"]), batch) for batch in batches]
+
+
+def as_weights(net: nn.Module, tensor: Tensor) -> Tensor:
+    """Floating-point numbers in the format of the weights."""
+    return tensor.to(next(net.parameters()).dtype) if tensor.is_floating_point() else tensor
 
 
 def joined(batches: list[Batch]) -> Batch:

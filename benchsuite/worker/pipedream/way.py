@@ -1,4 +1,4 @@
-"""Training in PipeDream's pipeline: minibatches follow each other without a flush, each with weights of its own version.
+"""Training in PipeDream's pipeline: minibatches follow each other without a flush, each with its own weights.
 
 A step holds as many minibatches as each rank needs to get a whole number of them. They begin in the step; those that
 are in flight end in later steps, so that the pipeline stays full.
@@ -150,7 +150,7 @@ class _Runner:
         if coming is None:
             flow, received = chain.inputs(batch), []
         else:
-            flow = coming.get()
+            flow = tuple(coming.get())
             received = [
                 tensor.requires_grad_()
                 for tensor, passed in zip(flow, minibatch.borders[self._stage - 1], strict=True)

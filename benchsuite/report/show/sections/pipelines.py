@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # light to import: no scipy
 
 _LEGEND = (
     "Of the first ok task. bubble: share of the time in which a rank neither computes nor updates weights, mean over "
-    "ranks, with the rank that waits least and most, over some steps after the measurement. ideal: that of the schedule "
-    "with equal stages and transfers of no time. units: of each stage; cut: who chose them."
+    "ranks, with the rank that waits least and most, over some steps after the measurement. ideal: that of the "
+    "schedule with equal stages and transfers of no time. units: of each stage; cut: who chose them."
 )
 _SPEED_LEGEND = (
     "items/s of all GPUs or ranks together, of jobs that differ in `parallel` alone. x DP: pipeline over data parallel "
