@@ -46,8 +46,8 @@ def with_plan(parallel: Any, where: str, at: str) -> Any:
         return {**fields, "schedule": "pipedream", "replicas": replicas}
     if len(set(replicas)) > 1:
         raise ProfileError(
-            f"{at}: field 'parallel.plan': its stages have {plan.replicas} replicas, and {schedule} needs equally many; "
-            "give schedule pipedream"
+            f"{at}: field 'parallel.plan': its stages have {plan.replicas} replicas, and {schedule} needs "
+            "equally many; give schedule pipedream"
         )
     return {"dp": replicas[0], **fields}
 

@@ -26,6 +26,7 @@ _ABOUT = {
     "lite": "the suite with smaller batches and short runs; a quick check that everything works",
     "modern": "what people train today: language models, transformers of images, sampling; GPUs of 80 GB",
     "papers": "the models of TBD, HFTA and PipeDream at their papers' sizes",
+    "pipedream": "PipeDream's models on 1 to 8 GPUs, data parallel and as pipelines of stages",
     "smoke": "toy jobs, with or without a GPU; a check that everything runs",
     "standard": "the suite; its numbers make the score of a machine",
     "tbd": "sweeps of TBD's models over the batch size; for 'plot --kind batch'",

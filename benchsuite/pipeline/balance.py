@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 
-def balanced(costs: Sequence[float], stages: int) -> tuple[int, ...]:
+def balanced(costs: Sequence[float], stages: int, replicas: Sequence[int] | None = None) -> tuple[int, ...]:
     """The number of units of each stage, so that the largest cost of a stage is least.
 
     Of several such cuts, the one with the least sum of the squares of all costs is taken, and then the one whose first
@@ -15,6 +15,7 @@ def balanced(costs: Sequence[float], stages: int) -> tuple[int, ...]:
     Args:
         costs: one for each unit, in the order of the forward pass.
         stages: from 1 to the number of units.
+        replicas: of each stage; they share its cost. None: one each.
     """
     before = [0.0, *itertools.accumulate(costs)]
     units = len(costs)
@@ -23,14 +24,17 @@ def balanced(costs: Sequence[float], stages: int) -> tuple[int, ...]:
     for stage in range(stages):
         later = stages - stage - 1
         ends = range(stage + 1, units - later + 1)
-        best = {end: min((_grown(best[s], before, s, end) for s in best if s < end), key=_order) for end in ends}
+        shared = replicas[stage] if replicas else 1
+        best = {
+            end: min((_grown(best[s], before, s, end, shared) for s in best if s < end), key=_order) for end in ends
+        }
     return best[units][2]
 
 
 def _grown(
-    found: tuple[float, float, tuple[int, ...]], before: Sequence[float], start: int, end: int
+    found: tuple[float, float, tuple[int, ...]], before: Sequence[float], start: int, end: int, replicas: int
 ) -> tuple[float, float, tuple[int, ...]]:
-    cost = before[end] - before[start]
+    cost = (before[end] - before[start]) / replicas
     return max(found[0], cost), found[1] + cost**2, (*found[2], end - start)
 
 

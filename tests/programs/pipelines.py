@@ -33,6 +33,7 @@ from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
 from benchsuite.events import PULSE_BYTES
 from benchsuite.models import Batch, Optimiser, Share, Workload, on_tensors
+from benchsuite.worker.precision import set_precision
 from benchsuite.worker.ranks import Ranks, join
 from benchsuite.worker.stages.layout import num_microbatches
 from benchsuite.worker.warmup import loss_of
@@ -86,28 +87,34 @@ def compared(case: dict[str, Any], device: str, ranks: Ranks) -> dict[str, Any]:
     if used:
         return {**found, "used": msgspec.to_builtins(used)}
     if ranks.rank == 0:
-        found |= against_whole(case, training, parts, steps, losses, all_of)
+        found |= against_whole(case, training, device, parts, steps, losses, all_of)
     return found
 
 
 def against_whole(
-    case: dict[str, Any], training: Training, parts: int, steps: int, losses: list[Any], all_of: list[Any]
+    case: dict[str, Any],
+    training: Training,
+    device: str,
+    parts: int,
+    steps: int,
+    losses: list[Any],
+    all_of: list[Any],
 ) -> dict[str, Any]:
     """How far losses and weights are from those of the whole model with as many micro-batches."""
     whole = workload_of(case)
     count = num_microbatches(training.parallel) * parts
-    step = make_step(whole, Training(accumulate=count, precision=training.precision))
+    step = make_step(whole, Training(accumulate=count, precision=training.precision), device)
     of_whole, items = [], 0
     for batches in zip(*(batches_of(whole, part, parts, steps) for part in range(parts)), strict=True):
-        items += step.run(joined(list(batches)))
+        items += step.run(on_tensors(partial(Tensor.to, device=device), joined(list(batches))))
         of_whole.append(loss_of(step))
     weights = {name: value for mine, _ in all_of for name, value in mine.items()}
     before = dict(workload_of(case).modules["net"].named_parameters())
-    plain = dict(whole.modules["net"].named_parameters())
+    plain = {name: p.detach().cpu() for name, p in whole.modules["net"].named_parameters()}
     assert weights.keys() == plain.keys()
     return {
         "loss": max(abs(a - b) / abs(b) for a, b in zip(losses, of_whole, strict=True)) if parts == 1 else 0.0,
-        "weights": max(change_apart(weights[name], plain[name].detach(), before[name].detach()) for name in plain),
+        "weights": max(change_apart(weights[name], plain[name], before[name].detach()) for name in plain),
         "items": [sum(items for _, items in all_of), items],
     }
 
@@ -216,6 +223,7 @@ def report(cases: list[dict[str, Any]], device: str, pulse: str) -> dict[str, An
         device = f"cuda:{os.environ['RANK']}"
         torch.cuda.set_device(device)
     torch.set_num_threads(1)
+    set_precision("fp32", device)
     ranks = join(device, 120, pulse)
     found: dict[str, Any] = {}
     for case in cases:

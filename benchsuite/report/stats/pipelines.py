@@ -9,6 +9,8 @@ from typing import Any
 from benchsuite.describe.work import work
 from benchsuite.report.read.summary import JobSummary
 
+_BATCH = "params.batch_size"
+
 
 @dataclass(frozen=True)
 class SpeedUp:
@@ -74,12 +76,23 @@ def _parallel(job: JobSummary) -> dict[str, Any]:
 
 
 def _same(one: JobSummary, other: JobSummary) -> bool:
-    """Whether two jobs train the same, apart from `parallel`. A progression has its own number in each row."""
+    """Whether two jobs train the same, apart from `parallel`.
+
+    A replica has the same batch in both, or the batches of all replicas together are equally large.
+    """
     mine, theirs = (
-        {name: value for name, value in work(job.settings).items() if not name.startswith("parallel")}
+        {name: value for name, value in work(job.settings).items() if not name.startswith(("parallel", _BATCH))}
         for job in (one, other)
     )
-    return mine == theirs and one.varied == other.varied
+    sizes = [job.settings.get("params", {}).get("batch_size") for job in (one, other)]
+    return mine == theirs and (sizes[0] == sizes[1] or _whole(one, sizes[0]) == _whole(other, sizes[1]) is not None)
+
+
+def _whole(job: JobSummary, size: Any) -> int | None:
+    """The batch of all replicas together."""
+    parallel = job.settings.get("parallel") or {}
+    ranks = (sum(parallel.get("replicas") or ()) or parallel.get("pp") or 1) if parallel.get("pp") else 1
+    return size * (job.ranks // ranks) if isinstance(size, int) else None
 
 
 def _rate(job: JobSummary | None) -> float | None:

@@ -17,7 +17,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from benchsuite.describe.training import Training
-from benchsuite.errors import ModelError
 from benchsuite.models import Batch, Optimiser, Workload
 from benchsuite.worker.feed import feed
 from benchsuite.worker.learner import learner
@@ -67,11 +66,6 @@ def make(workload: Workload, training: Training, device: str, ranks: Ranks) -> S
     Raises:
         ModelError: the model cannot be cut as the job asks for, or clips by the norm of all gradients.
     """
-    if workload.updates and workload.updates[0].optimiser.clip_norm is not None:
-        raise ModelError(
-            "pipedream: stages take their steps at different times and have no common norm to clip gradients by; give "
-            "another schedule, or no clipping (parameter 'clip': null)"
-        )
     model = prepared(workload, training, device, ranks)
     learning, watch = model.learning(), Watch(device)
     runner = _Runner(model, training, device, watch)

@@ -60,12 +60,15 @@ def checked_chain(workload: Workload) -> Chain:
     return workload.chain
 
 
-def cut(chain: Chain, stages: int, given: Sequence[int] | None, batch: Batch) -> Cut:
+def cut(
+    chain: Chain, stages: int, given: Sequence[int] | None, batch: Batch, replicas: Sequence[int] | None = None
+) -> Cut:
     """The stages of a chain.
 
     Args:
         given: the number of units of each stage; None: balance them.
         batch: shapes for which FLOPs are counted.
+        replicas: of each stage, which share its work; None: equally many.
 
     Raises:
         ModelError: there are fewer units than stages, `given` has other units, or two stages share a weight.
@@ -80,7 +83,7 @@ def cut(chain: Chain, stages: int, given: Sequence[int] | None, batch: Batch) ->
         by = "flops"
         if not costs or not sum(costs):
             by, costs = "parameters", [float(sum(p.numel() for p in unit.parameters())) for unit in units]
-        given = balanced(costs, stages)
+        given = balanced(costs, stages, replicas)
     elif sum(given) != len(units):
         raise ModelError(f"parallel.stages counts {sum(given)} units, and the model has {len(units)}; correct it")
     ends = list(itertools.accumulate(given))

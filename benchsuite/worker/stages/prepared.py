@@ -22,7 +22,7 @@ from benchsuite.worker.precision import autocast
 from benchsuite.worker.ranks import Ranks
 from benchsuite.worker.stages.borders import Border, Shapes, Stage, explored
 from benchsuite.worker.stages.cut import Cut, Flow, checked_chain, cut, names_of
-from benchsuite.worker.stages.layout import Layout, num_microbatches
+from benchsuite.worker.stages.layout import Layout, num_microbatches, num_stages, schedule_of
 from benchsuite.worker.ways.ddp import apart
 
 
@@ -93,10 +93,11 @@ def prepared(workload: Workload, training: Training, device: str, ranks: Ranks) 
     parallel = training.parallel
     layout = Layout.of(parallel, ranks.ranks)
     chain = checked_chain(workload)
+    _check_clip(workload, training)
     checkpoint_blocks(workload, training)
     count = num_microbatches(parallel)
     batch = microbatch(even(sample(workload, device), count, chain), 0, count)
-    found = cut(chain, layout.stages, parallel.stages, batch)
+    found = cut(chain, layout.stages, parallel.stages, batch, parallel.replicas)
     stages = layout.own_stages(ranks.rank)
     sizes = tuple(sum(p.numel() for unit in units for p in unit.parameters()) for units in found.stages)
     cast = autocast(training.precision, device)
@@ -107,6 +108,26 @@ def prepared(workload: Workload, training: Training, device: str, ranks: Ranks) 
     shapes = Shapes(found.stages, inputs, borders)
     own = {stage: _module(found, stage, borders, cast, training) for stage in stages}
     return Prepared(workload, chain, layout, found, own, shapes, sizes, cast, count, ranks)
+
+
+def check_cut(workload: Workload, training: Training) -> None:
+    """Cut the model of a job, and nothing else.
+
+    Raises:
+        ModelError: the model cannot be cut as the job asks for.
+    """
+    chain, count = checked_chain(workload), num_microbatches(training.parallel)
+    batch = microbatch(even(sample(workload), count, chain), 0, count)
+    cut(chain, num_stages(training.parallel), training.parallel.stages, batch, training.parallel.replicas)
+    _check_clip(workload, training)
+
+
+def _check_clip(workload: Workload, training: Training) -> None:
+    if schedule_of(training.parallel) == "pipedream" and workload.updates[0].optimiser.clip_norm is not None:
+        raise ModelError(
+            "pipedream: stages take their steps at different times and have no common norm to clip gradients by; give "
+            "another schedule, or no clipping (parameter 'clip': null)"
+        )
 
 
 def sample(workload: Workload, device: str = "cpu") -> Batch:

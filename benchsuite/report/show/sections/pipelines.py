@@ -18,7 +18,8 @@ _LEGEND = (
     "schedule with equal stages and transfers of no time. units: of each stage; cut: who chose them."
 )
 _SPEED_LEGEND = (
-    "items/s of all GPUs or ranks together, of jobs that differ in `parallel` alone. x DP: pipeline over data parallel "
+    "items/s of all GPUs or ranks together, of jobs that differ in `parallel` alone, or have equal "
+    "batches of all replicas together. x DP: pipeline over data parallel "
     "on as many. x1: over the same training on one."
 )
 
