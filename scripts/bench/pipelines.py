@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """Train PipeDream's models on GPUs, data parallel and as pipelines, and print speed-ups and bubbles.
 
-It runs the jobs of the profile `pipedream` that need up to `--gpus` GPUs. First it checks the gradients of each schedule
-on two GPUs against those of the whole model. It exits with 1 if they differ, or if a job has no number.
+It runs the jobs of the profile `pipedream` that need up to `--gpus` GPUs. First it checks the gradients of each
+schedule on two GPUs against those of the whole model. It exits with 1 if they differ, or if a job has no number.
 
 Run it on two GPUs that nothing else uses: `python scripts/bench/pipelines.py -o results/pipelines`.
 """
@@ -76,9 +76,7 @@ def wrong_gradients() -> int:
 def printed(folder: Path, expected: int) -> int:
     """Print the table; the number of jobs without a number."""
     jobs = summary_of(folder).jobs
-    print(
-        f"\n{'job':22} {'GPUs':>4} {'items/s':>10} {'x DP':>6} {'x one':>6} {'bubble':>7} {'ideal':>6}  units of the stages"
-    )
+    print(f"\n{'job':22} {'GPUs':>4} {'items/s':>10} {'x DP':>6} {'x one':>6} {'bubble':>7} {'ideal':>6}  units")
     pairs = {one.pipeline.name: one for one in speed_ups(jobs)}
     for job in jobs:
         pair, used = pairs.get(job.name), job.pipeline
