@@ -131,6 +131,8 @@ def _of_batch(job: Job, model: Declared) -> list[tuple[str, str]]:
     if schedule in ("interleaved-1f1b", "zero-bubble") and count % rounds:
         return [(field, f"{schedule} on {pp} ranks needs a multiple of {rounds}, such as {pp * rounds}, found {count}")]
     batch = job.params.get("batch_size")
+    if batch == "auto":
+        return [("params.batch_size", "the search for auto does not know micro-batches; give a number")]
     if isinstance(batch, int) and not model.varies and batch % count:
         return [(field, f"{count} micro-batches do not divide a batch_size of {batch}; change one of them")]
     return []

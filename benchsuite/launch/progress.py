@@ -185,8 +185,13 @@ def _log(result: Result, folder: Path) -> Path | None:
 def _rate(child: Child) -> float | None:
     if not child.seen.slices:
         return None
-    last = child.seen.slices[-1].slice  # of rank 0; the others process as many items
-    return child.task.ranks * last.items / last.elapsed_s if last.elapsed_s > 0 else None
+    last = child.seen.slices[-1].slice  # of rank 0; all ranks that count items have as many
+    return _counting(child.task) * last.items / last.elapsed_s if last.elapsed_s > 0 else None
+
+
+def _counting(task: Task) -> int:
+    """The ranks whose items count: those that read data of their own."""
+    return task.job.training.parallel.share(0, task.ranks)[1]
 
 
 def _short(rate: float) -> str:
@@ -213,7 +218,7 @@ def left_s(child: Child, now_s: float) -> float | None:
         if not slices or not spent:
             return None
         if job.max_count:
-            items = sum(s.items for s in slices) * child.task.ranks
+            items = sum(s.items for s in slices) * _counting(child.task)
             needs = max(needs, (job.max_count - items) * spent / items if items else job.max_time_s)
         if job.max_steps:
             steps = sum(s.steps for s in slices)

@@ -13,8 +13,8 @@ from torch import Tensor
 from benchsuite.worker.stages.borders import Border
 from benchsuite.worker.stages.layout import Layout
 
-# A send holds its tensors until it is done. The oldest of more than these is waited for.
-MOST_PENDING = 64
+# Minibatches whose gradients may be on their way. The stage before asks for them before it needs them.
+MOST_RETURNING = 2
 
 
 class Received:
@@ -43,7 +43,8 @@ class Links:
         self._forward, self._backward = dist.new_group(backend=backend), dist.new_group(backend=backend)
         for group in (self._forward, self._backward):
             dist.all_reduce(torch.zeros(1, device=device), group=group)
-        self._pending: deque[tuple[Any, Tensor]] = deque()
+        self._going: dict[int, list[Any]] = {}
+        self._returning: deque[list[Any]] = deque()
 
     def _rank(self, stage: int, minibatch: int) -> int:
         ranks = self._layout.of_stage(stage)
@@ -51,11 +52,17 @@ class Links:
 
     def send_on(self, minibatch: int, flow: Sequence[Tensor]) -> None:
         """Send activations to the next stage."""
-        self._send(flow, self._rank(self._stage + 1, minibatch), self._forward)
+        self._going[minibatch] = _sent(flow, self._rank(self._stage + 1, minibatch), self._forward)
+
+    def has_gone(self, minibatch: int) -> None:
+        """Free what was sent on. The next stage has it, since its gradients are here."""
+        _waited(self._going.pop(minibatch, []))
 
     def send_back(self, minibatch: int, gradients: Sequence[Tensor]) -> None:
         """Send gradients to the stage before."""
-        self._send(gradients, self._rank(self._stage - 1, minibatch), self._backward)
+        self._returning.append(_sent(gradients, self._rank(self._stage - 1, minibatch), self._backward))
+        if len(self._returning) > MOST_RETURNING:
+            _waited(self._returning.popleft())
 
     def activations(self, minibatch: int, border: Border) -> Received:
         """What the stage before sends of a minibatch."""
@@ -66,17 +73,21 @@ class Links:
         asked = tuple(passed for passed in border if passed.grad)
         return self._receive(asked, self._rank(self._stage + 1, minibatch), self._backward)
 
-    def _send(self, tensors: Sequence[Tensor], rank: int, group: Any) -> None:
-        for tensor in tensors:
-            self._pending.append((dist.isend(tensor, rank, group=group), tensor))
-        while len(self._pending) > MOST_PENDING:
-            self._pending.popleft()[0].wait()
-
     def _receive(self, border: Border, rank: int, group: Any) -> Received:
         tensors = [torch.empty(one.shape, dtype=one.carried, device=self._device) for one in border]
         return Received(tensors, [dist.irecv(tensor, rank, group=group) for tensor in tensors])
 
     def finish(self) -> None:
         """Wait for all that was sent."""
-        while self._pending:
-            self._pending.popleft()[0].wait()
+        for pending in (*self._going.values(), *self._returning):
+            _waited(pending)
+
+
+def _sent(tensors: Sequence[Tensor], rank: int, group: Any) -> list[Any]:
+    """Begin to send. Each work is kept with its tensor, whose memory must stay until the work is done."""
+    return [(dist.isend(tensor, rank, group=group), tensor) for tensor in tensors]
+
+
+def _waited(pending: list[Any]) -> None:
+    for work, _ in pending:
+        work.wait()

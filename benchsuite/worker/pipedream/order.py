@@ -56,6 +56,10 @@ class Order:
             yield Turn(backward, self._number(self._taken))
             self._taken += 1
 
+    def next_backward(self) -> int | None:
+        """The minibatch whose backward pass begins the next turn, if the one of the current turn is taken forward."""
+        return self._number(self._returned) if self._taken + 1 - self._returned > self._warm_up else None
+
     def rest(self) -> Iterator[int]:
         """The minibatches whose backward passes are still to come, which empty the pipeline."""
         while self._returned < self._taken:

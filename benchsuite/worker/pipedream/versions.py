@@ -43,6 +43,7 @@ class Versions:
         for (name, param), part in zip(params.items(), flat.split([p.numel() for p in params.values()]), strict=True):
             self._places.append((len(self._flats), f"{prefix}.{name}" if prefix else name, param.shape))
             self.newest.append(nn.Parameter(part.view(param.shape)))
+            param.data = part.view(param.shape)  # the module has the newest weights, in the same memory
         self._flats.append(flat)
 
     def _copied(self) -> dict[str, Tensor]:
@@ -69,10 +70,3 @@ class Versions:
     def updated(self) -> None:
         """The optimiser has changed the newest weights: minibatches from here on compute with them."""
         self.current = self._copied()
-
-    def settle(self) -> None:
-        """Put the newest weights into the module."""
-        held = dict(self._module.named_parameters())
-        with torch.no_grad():
-            for param, (_, name, _) in zip(self.newest, self._places, strict=True):
-                held[name].copy_(param)

@@ -51,13 +51,15 @@ class Flight:
         weights: the version with which it went forward.
         received: the tensors from the stage before that get a gradient.
         sent: those tensors of the stage's output that get a gradient; of the last stage the loss.
-        gradients: what the next stage sends; None in the last stage.
+        border: what the stage returns.
+        gradients: what the next stage sends, once this rank has asked for it.
     """
 
     weights: dict[str, Tensor]
     received: list[Tensor]
     sent: list[Tensor]
-    gradients: Received | None
+    border: Border
+    gradients: Received | None = None
 
 
 def make(workload: Workload, training: Training, device: str, ranks: Ranks) -> Step:
@@ -150,7 +152,8 @@ class _Runner:
                 for tensor, passed in zip(flow, minibatch.borders[self._stage - 1], strict=True)
                 if passed.grad
             ]
-        weights = self._versions.current
+        weights, border = self._versions.current, minibatch.borders[self._stage]
+        self._ask(self._order.next_backward())
         with self._watch:
             found: Any = self._versions.forward(flow)
             if model.last:
@@ -158,14 +161,23 @@ class _Runner:
                     found = chain.loss(found, batch)
         if model.last:
             self.losses[:] = [found.detach()]
-            self._flights[number] = Flight(weights, received, [found], None)
+            self._flights[number] = Flight(weights, received, [found], border)
             return
-        border = minibatch.borders[self._stage]
         self._links.send_on(number, [tensor.detach() for tensor in found])
         sent = [tensor for tensor, passed in zip(found, border, strict=True) if passed.grad]
-        self._flights[number] = Flight(weights, received, sent, self._links.gradients(number, border))
+        self._flights[number] = Flight(weights, received, sent, border)
+
+    def _ask(self, number: int | None) -> None:
+        """Let the gradients of a minibatch come, which the next backward pass needs.
+
+        A transfer that waits for its other side holds some multiprocessors of a GPU: no rank asks earlier.
+        """
+        flight = None if self._model.last or number is None else self._flights.get(number)
+        if flight and number is not None and flight.gradients is None:
+            flight.gradients = self._links.gradients(number, flight.border)
 
     def _back(self, number: int) -> None:
+        self._ask(number)
         flight = self._flights.pop(number)
         gradients: list[Tensor] | None = flight.gradients.get() if flight.gradients else None
         with self._watch:
@@ -175,6 +187,7 @@ class _Runner:
                 zeros = partial(torch.zeros_like, memory_format=torch.contiguous_format)
                 back = [zeros(t) if t.grad is None else t.grad.contiguous() for t in flight.received]
             self._links.send_back(number, back)
+        self._links.has_gone(number)
         self._versions.take(flight.weights)
         if self._replicas > 1:
             self._average()
@@ -194,11 +207,10 @@ class _Runner:
                 gradient.copy_(mean.view_as(gradient))
 
     def finish(self) -> None:
-        """Empty the pipeline, and put the newest weights into the model. All ranks call it."""
+        """Empty the pipeline. All ranks call it."""
         for number in self._order.rest():
             self._back(number)
         self._links.finish()
-        self._versions.settle()
 
 
 def _scaled(spec: Optimiser, factor: float) -> Optimiser:

@@ -121,7 +121,8 @@ class _Runner:
         schedule = self._schedules.of(model.chain.inputs(microbatch(batch, 0, self._count)))
         (self._flat or self._learner).clear()
         found: list[Tensor] | None = [] if model.last else None
-        inputs = model.chain.inputs(batch) if model.first else ()
+        # torch 2.11 compares strides as well.
+        inputs = tuple(one.contiguous() for one in model.chain.inputs(batch)) if model.first else ()
         stepped(schedule, inputs, self._numbers if model.last else None, found)
         if self._flat:
             self._flat.average(self._replicas, len(model.layout.ranks[0]))
