@@ -16,6 +16,7 @@ from benchsuite.models import on_tensors
 from benchsuite.worker.flops import emptied, on_meta
 from benchsuite.worker.stages.cut import Flow, applied
 from benchsuite.worker.stages.layout import Layout
+from benchsuite.worker.stages.recurrent import without_loops
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ class Shapes:
     def __init__(self, stages: Sequence[Sequence[nn.Module]], inputs: Flow, borders: list[Border]) -> None:
         names = [f"{stage}.{place}" for stage, units in enumerate(stages) for place in range(len(units))]
         copies = on_meta(dict(zip(names, itertools.chain(*stages), strict=True)))
+        without_loops(copies.values())
         found = iter(copies.values())
         self._stages = [list(itertools.islice(found, len(units))) for units in stages]
         self._formats = borders

@@ -17,6 +17,7 @@ from benchsuite.models import Batch, Chain, Workload, on_tensors
 from benchsuite.pipeline.balance import balanced
 from benchsuite.worker.flop_modes import formulas
 from benchsuite.worker.flops import attempted, emptied, on_meta
+from benchsuite.worker.stages.recurrent import without_loops
 
 Flow = tuple[Any, ...]
 
@@ -95,6 +96,7 @@ def cut(
 def unit_flops(units: Sequence[nn.Module], inputs: Flow) -> list[float]:
     """The FLOPs of each unit's forward pass, counted on the meta device. Each backward pass has about twice as many."""
     copies = on_meta({str(place): unit for place, unit in enumerate(units)})
+    without_loops(copies.values())
     flow: Flow = on_tensors(emptied, inputs)
     found = []
     with torch.no_grad():
