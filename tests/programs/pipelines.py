@@ -35,7 +35,9 @@ from benchsuite.events import PULSE_BYTES
 from benchsuite.models import Batch, Optimiser, Share, Workload, on_tensors
 from benchsuite.worker.precision import set_precision
 from benchsuite.worker.ranks import Ranks, join
+from benchsuite.worker.stages.cut import checked_chain, cut
 from benchsuite.worker.stages.layout import num_microbatches
+from benchsuite.worker.stages.prepared import sample
 from benchsuite.worker.warmup import loss_of
 from benchsuite.worker.ways import make_step
 
@@ -266,7 +268,19 @@ def run_group(count: int, cases: list[dict[str, Any]], device: str, pulse: str) 
         sys.exit(f"the ranks exited with {codes}")
 
 
+def loaded() -> None:
+    """Import what torch loads at its first count and its first backward pass: once, for all ranks."""
+    for model in ("gnmt", "transformer", "bert", "decoder"):
+        workload = workload_of({"model": model, "params": {"tied": False} if model in ("transformer", "bert") else {}})
+        chain = checked_chain(workload)
+        cut(chain, 2, None, sample(workload))
+    importlib.import_module("benchsuite.worker.pipedream.way")
+    importlib.import_module("benchsuite.worker.ways.stages")
+
+
 if __name__ == "__main__":
+    torch.set_num_threads(1)
+    loaded()
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
     for size, of_group in json.loads(sys.argv[3]).items():
         run_group(int(size), of_group, sys.argv[2], sys.argv[1])
