@@ -52,6 +52,7 @@ def job(parallel: Any, where: str = "p.yaml", **fields: Any) -> Job:
         ({"pp": 2}, {"channels_last": True}, "field 'channels_last'"),
         ({"pp": 2}, {"compile": "reduce-overhead"}, "field 'compile': the CUDA graphs"),
         ({"pp": 2, "schedule": "zero-bubble"}, {"compile": True}, "zero-bubble cannot run compiled stages"),
+        ({"pp": 2, "schedule": "pipedream"}, {"checkpoint": True}, "pipedream cannot compute activations again"),
         ({"pp": 2}, {"model": "cart_pole", "params": {}}, "steps by itself"),
     ],
 )

@@ -111,8 +111,9 @@ def _of_training(job: Job) -> list[tuple[str, str]]:
         found.append(("compile", f"the CUDA graphs of {training.compile} hold one micro-batch at a time; give default"))
     if training.compile != "none" and schedule in ("zero-bubble", "pipedream"):
         found.append(("compile", f"{schedule} cannot run compiled stages; leave it out, or give another schedule"))
-    if training.checkpoint and schedule == "zero-bubble":
-        found.append(("checkpoint", "zero-bubble divides backward passes, which then cannot compute activations again"))
+    if training.checkpoint and schedule in ("zero-bubble", "pipedream"):
+        # zero-bubble divides backward passes; pipedream's weights are by then of another version.
+        found.append(("checkpoint", f"{schedule} cannot compute activations again; leave it out"))
     return found
 
 
