@@ -40,7 +40,8 @@ _FIELDS_1 = (
 _NEW_IN_3 = ("warm_up_s",)
 _TRAINING_NEW_IN_4 = ("intra_op_threads",)
 _TRAINING_ADDED = ("checkpoint",)
-_PARALLEL_ADDED = ("fsdp", "pp", "schedule", "microbatches", "stages", "replicas")
+_OF_PIPELINES = ("pp", "schedule", "microbatches", "stages", "replicas")
+_PARALLEL_ADDED = ("fsdp", *_OF_PIPELINES)
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
@@ -59,14 +60,15 @@ def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
 
 
 def jobs_of_schema(schema: int, found: Sequence[Job]) -> tuple[str, ...]:
-    """The possible hash of a profile's jobs as records with fewer fields made it.
+    """The possible hashes of a profile's jobs as records with fewer fields made them.
 
     A resume rewrites plan.json with today's fields.
     """
     if schema == 1:
         return (_of_schema_1(found),)
     of_training = _TRAINING_ADDED if schema >= 4 else (*_TRAINING_ADDED, *_TRAINING_NEW_IN_4)
-    return (_without(found, _NEW_IN_3 if schema == 2 else (), of_training),)
+    oldest = _without(found, _NEW_IN_3 if schema == 2 else (), of_training)
+    return (oldest, _without(found, (), (), _OF_PIPELINES)) if schema >= 4 else (oldest,)
 
 
 def _of_schema_1(found: Sequence[Job]) -> str:
@@ -79,12 +81,17 @@ def _of_schema_1(found: Sequence[Job]) -> str:
     return hashlib.sha256(msgspec.json.encode(rows)).hexdigest()
 
 
-def _without(found: Sequence[Job], of_job: Collection[str], of_training: Collection[str]) -> str:
+def _without(
+    found: Sequence[Job],
+    of_job: Collection[str],
+    of_training: Collection[str],
+    of_parallel: Collection[str] = _PARALLEL_ADDED,
+) -> str:
     rows = []
     for job in found:
         fields = msgspec.to_builtins(job)
         training = _less(fields["training"], of_training)
-        training["parallel"] = _less(training["parallel"], _PARALLEL_ADDED)
+        training["parallel"] = _less(training["parallel"], of_parallel)
         rows.append(_ordered(_less({**fields, "training": training}, of_job), job))
     return _sha256(rows)
 
