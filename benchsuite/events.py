@@ -20,6 +20,7 @@ from benchsuite.measurement import (
     GroupUsed,
     ModelFlops,
     PeakMemory,
+    PipelineUsed,
     PrecisionCheck,
     Reading,
     Slice,
@@ -136,6 +137,7 @@ class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
     stopped_by: Annotated[str, Meta(description="stop rule that ended the measurement")]
     peak_memory: PeakMemory
     model_flops: Annotated[ModelFlops | None, Meta(description="only of rank 0")] = None
+    pipeline: Annotated[PipelineUsed | None, Meta(description="only of rank 0")] = None
     compiled: Compiled | None = None
     traced: Traced | None = None
     readings: Annotated[dict[str, Reading], Meta(description="name -> a further figure that the model leaves")] = {}

@@ -174,6 +174,30 @@ class ModelFlops(Record, frozen=True, kw_only=True):
     reason: Annotated[str | None, Meta(description="why there is no figure")] = None
 
 
+class StageUsed(Record, frozen=True, kw_only=True):
+    """One stage of a pipeline."""
+
+    units: Annotated[int, Meta(description="units of the model's chain")]
+    parameters: Annotated[int, Meta(description="elements of its parameters")]
+    ranks: Annotated[tuple[int, ...], Meta(description="several ranks are replicas")]
+
+
+class PipelineUsed(Record, frozen=True, kw_only=True):
+    """The stages of a pipeline, and the share of its time in which its ranks wait."""
+
+    schedule: str
+    microbatches: Annotated[int | None, Meta(description="of each batch; null: `pipedream` passes on whole batches")]
+    cut_by: Annotated[str, Meta(description="`given` by the job, or balanced by `flops` or by `parameters`")]
+    stages: tuple[StageUsed, ...]
+    bubble: Annotated[float, Meta(description="mean of `idle`")]
+    ideal_bubble: Annotated[float, Meta(description="of the schedule with equal stages and transfers of no time")]
+    idle: Annotated[
+        tuple[float, ...],
+        Meta(description="share of the time in which each rank neither computes a stage nor updates its weights"),
+    ]
+    watched_steps: Annotated[int, Meta(description="steps after the measurement over which `idle` was taken")]
+
+
 class PeakMemory(Record, frozen=True, kw_only=True):
     """Peaks over the whole process."""
 
@@ -237,6 +261,7 @@ class Stream(Record, frozen=True, kw_only=True):
     stopped_by: Annotated[str | None, Meta(description="stop rule that ended the measurement")] = None
     peak_memory: PeakMemory | None = None
     model_flops: Annotated[ModelFlops | None, Meta(description="only of rank 0; null: not recorded")] = None
+    pipeline: Annotated[PipelineUsed | None, Meta(description="only of rank 0; null: no pipeline")] = None
     compiled: Compiled | None = None
     epochs: Annotated[tuple[Epoch, ...], Meta(description="epochs that ended; empty: no training by epochs")] = ()
     traced: Annotated[Traced | None, Meta(description="what a profiler recorded; null: nothing")] = None

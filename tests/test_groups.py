@@ -106,7 +106,7 @@ class Played:
     """A group's rank whose agreement is a list: rank 0 appends, the other reads."""
 
     def __init__(self, rank: int, said: list[list[int]]) -> None:
-        self.rank, self.ranks, self.said, self.said_stop = rank, 2, said, False
+        self.rank, self.counting, self.said, self.said_stop = rank, 2, said, False
 
     def agree(self, said: list[int]) -> list[int]:
         if self.rank == 0:

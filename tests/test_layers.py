@@ -89,13 +89,13 @@ def rooms(names: frozenset[str]) -> set[str]:
 def forbidden(room: str, used: set[str]) -> set[str]:
     """The rooms among those used that a room must not know."""
     if room == "describe":
-        return used - GROUND - {"data"}  # a job's data set must be one that its model can read
+        return used - GROUND - {"data", "pipeline"}  # a job's data set is one that its model reads; a plan has stages
     if room in GROUND or room in READ_SIDE:
         return used - GROUND
     if room in ("trace", "health"):
         return used - GROUND - READ_SIDE
     if room in CHILD_SIDE:
-        return used - GROUND - CHILD_SIDE
+        return used - GROUND - CHILD_SIDE - {"pipeline"}  # whose arithmetic cuts a chain
     if room == "pipeline":
         return used - {"schema", "files", "errors"}  # a plan of stages is arithmetic on files
     return set() if room in FRONT_DOOR else used & (READ_SIDE | CHILD_SIDE | FRONT_DOOR)

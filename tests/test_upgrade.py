@@ -46,6 +46,8 @@ MACHINE = {
     "host": "node1", "boot_id": "boot", "system": "Linux", "kernel": "6", "cpu": "C", "cpus": 8, "cpus_usable": 8,
     "memory_bytes": 1, "gpus": GPUS, "visible": ["GPU-0", "GPU-1"], "python": "3.11", "packages": {},
 }  # fmt: skip
+# Fields of `parallel` that were added during schema 4.
+OF_PIPELINES = ("pp", "schedule", "microbatches", "stages", "replicas")
 
 
 def task(ranks: int, repeat: int = 0) -> dict[str, Any]:
@@ -171,7 +173,7 @@ JOB_OF_SCHEMA_1 = (
 
 def older_task(task: dict[str, Any]) -> dict[str, Any]:
     training = task["job"]["training"]
-    parallel = {name: value for name, value in training["parallel"].items() if name != "fsdp"}
+    parallel = {name: value for name, value in training["parallel"].items() if name not in ("fsdp", *OF_PIPELINES)}
     fields = {**task["job"], **training, "parallel": parallel}
     kept = {name: value for name, value in task.items() if name not in NEW_OF_A_TASK}
     return {**kept, "cell": None, "job": {name: fields[name] for name in JOB_OF_SCHEMA_1}}
@@ -209,7 +211,9 @@ def make_of_schema_1(run: Path) -> None:
 
 
 def without_new_fields(job: dict[str, Any], schema: int) -> None:
-    del job["training"]["intra_op_threads"], job["training"]["checkpoint"], job["training"]["parallel"]["fsdp"]
+    del job["training"]["intra_op_threads"], job["training"]["checkpoint"]
+    for added in ("fsdp", *OF_PIPELINES):
+        del job["training"]["parallel"][added]
     if schema == 2:
         del job["warm_up_s"]
 
@@ -241,8 +245,11 @@ def test_fields_added_within_a_schema_leave_workloads_and_hashes_of_before_as_th
     assert "checkpoint" not in settings and settings["parallel"] == {"dp": 2, "port": 7}
     assert work.workload(settings) == _workload(settings, _WORK_4)
     before = msgspec.to_builtins(job)
+    for added in OF_PIPELINES:
+        del before["training"]["parallel"][added]
+    without_pipelines = profile_hash([{"job": before}])
     del before["training"]["checkpoint"], before["training"]["parallel"]["fsdp"]
-    assert jobs_of_schema(4, [job]) == (profile_hash([{"job": before}]),)
+    assert jobs_of_schema(4, [job]) == (profile_hash([{"job": before}]), without_pipelines)
     other = msgspec.structs.replace(job, training=Training(checkpoint=True, parallel=Parallel(dp=2, fsdp=2)))
     assert work.workload(work.settings(other)) != work.workload(settings)
     assert set(trained_changes(work.settings(other), settings)) == {

@@ -164,7 +164,8 @@ def _place(old: Task, job: Job, path: Path, machine: Machine, other_gpu: bool) -
 
     gpus = chosen_gpus(machine.gpus, os.environ, machine.gpu_note)
     parallel, before = job.training.parallel, old.job.training.parallel
-    if (job.placement, parallel.dp, parallel.fsdp) != (old.job.placement, before.dp, before.fsdp):
+    same = all(getattr(parallel, field) == getattr(before, field) for field in ("dp", "fsdp", "pp", "replicas"))
+    if job.placement != old.job.placement or not same:
         return _moved(old, list(places(job, gpus)), path, other_gpu)
     by_uuid, taken = {gpu.uuid: gpu for gpu in gpus}, {gpu.uuid for gpu in old.gpus}
     placed, changed = [], []

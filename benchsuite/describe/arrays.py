@@ -46,7 +46,7 @@ def refused(job: Job, model: entries.Declared) -> str | None:
     if model.not_fused:
         return f"'{model.name}' cannot be fused: {model.not_fused}; leave array out"
     several = job.placement.devices in ("progression", "all")
-    if several or (training.parallel.dp or 1) > 1 or training.parallel.fsdp is not None:
+    if several or (training.parallel.dp or 1) > 1 or training.parallel.fsdp or training.parallel.pp:
         return "one process trains all models; give placement per_gpu or cpu, and no parallel"
     if training.checkpoint:
         return "blocks of fused models cannot compute their activations again; leave checkpoint out"

@@ -52,7 +52,8 @@ def _place_arguments(task: Task) -> Iterator[str]:
     parallel = task.job.training.parallel
     if task.ranks > 1 or parallel.port or parallel.fsdp:
         shards = parallel.shards(task.ranks)
-        exact = msgspec.structs.replace(parallel, dp=task.ranks // shards, fsdp=shards if parallel.fsdp else None)
+        dp = task.ranks // (parallel.multiple if parallel.pp else shards)
+        exact = msgspec.structs.replace(parallel, dp=dp, fsdp=shards if parallel.fsdp else None)
         fields = msgspec.to_builtins(exact)
         yield as_argument("parallel", {name: value for name, value in fields.items() if value is not None})
 

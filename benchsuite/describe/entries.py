@@ -84,6 +84,7 @@ class Declared:
         modules: the top-level modules that it imports.
         reads: the kinds of data set that it can read, from its constant READS.
         parallel: several ranks can train it, from its constant PARALLEL.
+        varies: its batches differ in their number of samples, from its constant VARIES.
         not_fused: why its copies cannot be a fused array, from its constant NOT_FUSED; empty if they can.
     """
 
@@ -94,6 +95,7 @@ class Declared:
     modules: tuple[str, ...]
     reads: tuple[str, ...] = ()
     parallel: bool = True
+    varies: bool = False
     sha256: str = ""
     not_fused: str = ""
 
@@ -180,9 +182,10 @@ def read(path: Path, name: str, function: str) -> Declared:
     parameters = {n.target.id: _parameter(n, path) for n in fields if isinstance(n.target, ast.Name)}
     reads = _constant(tree, path, "READS", tuple[str, ...], (), "a literal tuple of names")
     parallel = _constant(tree, path, "PARALLEL", bool, True, "True or False")
+    varies = _constant(tree, path, "VARIES", bool, False, "True or False")
     sha256, doc = hashlib.sha256(source).hexdigest(), ast.get_docstring(tree) or ""
     not_fused = _constant(tree, path, "NOT_FUSED", str, "", "a literal text")
-    return Declared(name, path, doc, parameters, _imports(tree), reads, parallel, sha256, not_fused)
+    return Declared(name, path, doc, parameters, _imports(tree), reads, parallel, varies, sha256, not_fused)
 
 
 def _constant(tree: ast.Module, path: Path, name: str, kind: Any, default: Any, what: str) -> Any:

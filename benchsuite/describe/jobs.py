@@ -12,6 +12,7 @@ from benchsuite.data import descriptor
 from benchsuite.describe import entries, goal, sharing
 from benchsuite.describe.arrays import check_array
 from benchsuite.describe.overrides import FIELDS, Overrides
+from benchsuite.describe.pipelining import check_pipeline, with_plan
 from benchsuite.describe.secrets import REMEDY, is_secret, secret_in
 from benchsuite.describe.tasks import LONGEST_S, RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, Placement, looks_secret
 from benchsuite.describe.training import GRAPHED, Compile, Precision, Training
@@ -76,7 +77,7 @@ def resolve(
         fields["params"] = entries.complete(model, _mapping(fields.get("params"), at))
     except ModelError as error:
         raise ProfileError(f"{at}: {error}") from None
-    short = _short_names(fields, at)
+    short = _short_names(fields, where, at)
     of_fields = short if cell else sharing.as_axes(short, at)
     job = _checked(sharing.settled(_job(name, of_fields, at), at), at)
     goal.check(job, at, limited="max_time_s" in short)
@@ -94,9 +95,11 @@ def _text(value: Any, field: str, at: str) -> None:
         raise ProfileError(f"{at}: field '{field}': expected text, found {value!r}")
 
 
-def _short_names(fields: dict[str, Any], at: str) -> dict[str, Any]:
-    """Expand the short forms of some fields, drop nulls (not given), and set `timeout_s`."""
+def _short_names(fields: dict[str, Any], where: str, at: str) -> dict[str, Any]:
+    """Expand the short forms of some fields and a plan, drop nulls (not given), and set `timeout_s`."""
     fields = {key: value for key, value in fields.items() if value is not None}
+    if "parallel" in fields:
+        fields["parallel"] = with_plan(fields["parallel"], where, at)
     placement = fields.get("placement")
     if isinstance(placement, str):
         if placement not in PLACEMENTS:
@@ -173,10 +176,12 @@ def _check_no_secret(job: Job, at: str) -> None:
 def _check_ranks(job: Job, at: str) -> None:
     """Raises ProfileError: several ranks are asked for, and the placement or the model allows one only."""
     parallel = job.training.parallel
-    of_parallel = (parallel.dp or 1) > 1 or (parallel.fsdp or 1) != 1
+    of_parallel = (parallel.dp or 1) > 1 or (parallel.fsdp or 1) != 1 or parallel.pp is not None
     several = job.placement.devices in ("progression", "all") or of_parallel
     if job.placement.devices == "each" and of_parallel:
         field = "dp" if parallel.fsdp is None else "dp and fsdp"
+        if parallel.pp is not None:
+            raise ProfileError(f"{at}: field 'parallel.pp': each task has one GPU; give placement all_gpus")
         raise ProfileError(
             f"{at}: field 'parallel': each task has one GPU, so {field} {'is' if field == 'dp' else 'are'} 1; "
             "give placement all_gpus or gpu_progression"
@@ -187,6 +192,7 @@ def _check_ranks(job: Job, at: str) -> None:
             f"per_gpu, and no parallel.{'dp' if parallel.fsdp is None else 'fsdp'}"
         )
     _check_sharding(job, at)
+    check_pipeline(job, entries.declared(job.model, job.entry), at)
 
 
 def _check_sharding(job: Job, at: str) -> None:

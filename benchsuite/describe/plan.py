@@ -216,7 +216,11 @@ def _places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
         yield _step(1, (), skip) if devices == "progression" else Place(skip=skip)
         return
     if on_gpus and (least := max(asked or 1, multiple)) > len(gpus):
-        what = f"parallel.dp {asked} is" if parallel.fsdp is None else f"parallel asks for {least} ranks,"
+        what = (
+            f"parallel.dp {asked} is"
+            if parallel.fsdp is None and not parallel.pp
+            else f"parallel asks for {least} ranks,"
+        )
         raise UsageError(f"job '{job.name}': {what} over the {len(gpus)} visible GPUs; lower it")
     if on_gpus and devices == "each":
         yield from (Place((gpu,), number=gpu.visible_index) for gpu in gpus)
@@ -224,10 +228,10 @@ def _places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
     most = asked or (len(gpus) if on_gpus else max(multiple, 1 if devices in ("each", "none") else CPU_RANKS))
     if devices != "progression":
         if most % multiple:
-            field = "dp" if parallel.fsdp == "all" else "fsdp"
+            field = "pp" if parallel.pp else "dp" if parallel.fsdp == "all" else "fsdp"
             raise UsageError(
                 f"job '{job.name}': parallel.{field} {multiple} does not divide the {most} visible GPUs; give a "
-                "divisor of it, or both dp and fsdp"
+                f"divisor of it, or both dp and {'pp' if parallel.pp else 'fsdp'}"
             )
         yield Place(tuple(gpus[:most]) if on_gpus else (), most, skip=_apart(gpus[:most]))
         return

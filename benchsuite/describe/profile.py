@@ -28,6 +28,7 @@ _ABOUT = {
     "lite": "the suite with smaller batches and short runs; a quick check that everything works",
     "modern": "what people train today: language models, transformers of images, sampling; GPUs of 80 GB",
     "papers": "the models of TBD, HFTA and PipeDream at their papers' sizes",
+    "pipedream": "PipeDream's models on 1 to 8 GPUs, data parallel and as pipelines of stages",
     "probes": "each part of a node by itself, in GB/s and TFLOP/s: matrix products, memory, links, silent corruption",
     "probes_quick": "the probes that find most faults, in three minutes",
     "smoke": "toy jobs, with or without a GPU; a check that everything runs",

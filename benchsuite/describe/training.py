@@ -16,7 +16,10 @@ from benchsuite.schema import Record
 Precision = Literal["fp32", "tf32", "amp-fp16", "bf16"]
 Backend = Literal["nccl", "gloo"]
 Compile = Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "aot_eager"]
-
+Schedule = Literal["gpipe", "1f1b", "interleaved-1f1b", "zero-bubble", "pipedream"]
+# Stages of each rank in the schedule interleaved-1f1b. In all others a rank has one.
+INTERLEAVED = 2
+_Count = Annotated[int, Meta(gt=0)]
 
 # Modes of torch.compile whose code runs as CUDA graphs.
 GRAPHED: frozenset[Compile] = frozenset({"reduce-overhead", "max-autotune"})
@@ -25,7 +28,8 @@ GRAPHED: frozenset[Compile] = frozenset({"reduce-overhead", "max-autotune"})
 class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many ranks train one model together, and where they meet.
 
-    The model has `dp` replicas. The weights of each replica are split among `fsdp` ranks.
+    The model has `dp` replicas. The weights of each replica are split among `fsdp` ranks, or its units are cut into
+    stages of a pipeline on `pp` ranks.
     """
 
     dp: Annotated[
@@ -39,6 +43,19 @@ class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "by dp; null: each rank holds all weights"
         ),
     ] = None
+    pp: Annotated[_Count | None, Meta(description="ranks of a pipeline; null: the model is not cut into stages")] = None
+    schedule: Annotated[
+        Schedule | None, Meta(description="order in which a pipeline computes; null: 1f1b if there is a pipeline")
+    ] = None
+    microbatches: Annotated[
+        _Count | None, Meta(description="micro-batches of a batch in a pipeline; null: 4 for each rank of it")
+    ] = None
+    stages: Annotated[
+        tuple[_Count, ...] | None, Meta(description="units of each stage; null: balanced by their FLOPs")
+    ] = None
+    replicas: Annotated[
+        tuple[_Count, ...] | None, Meta(description="ranks of each stage of `pipedream`; null: one each")
+    ] = None
     port: Annotated[
         Annotated[int, Meta(gt=0, lt=65536)] | None,
         Meta(description="TCP port at which the ranks meet; null: one that the system gives"),
@@ -50,6 +67,10 @@ class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def ranks(self) -> int | None:
         """The number of ranks, if these fields give it; None if the placement gives it."""
+        if self.pp is not None:
+            if self.schedule == "pipedream":
+                return self.multiple
+            return None if self.dp is None else self.dp * self.multiple
         if self.fsdp is None:
             return self.dp
         return None if self.fsdp == "all" or self.dp is None else self.dp * self.fsdp
@@ -57,9 +78,21 @@ class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def multiple(self) -> int:
         """The number of ranks is a multiple of this."""
+        if self.pp is not None:
+            return sum(self.replicas) if self.replicas else self.pp
         if self.fsdp is None:
             return 1
         return (self.dp or 1) if self.fsdp == "all" else self.fsdp
+
+    def share(self, rank: int, ranks: int) -> tuple[int, int]:
+        """The part of the data that a rank of a task of `ranks` ranks reads, and the number of parts.
+
+        All ranks of a pipeline read the same part. With `pipedream` there is a single part.
+        """
+        if self.pp is None:
+            return rank, ranks
+        parts = 1 if self.schedule == "pipedream" else ranks // self.pp
+        return rank % parts, parts
 
     def shards(self, ranks: int) -> int:
         """The parts into which a task of `ranks` ranks splits the weights; 1 if it does not split them."""

@@ -34,7 +34,9 @@ _ADDED: dict[str, Any] = {
     "copies": 1,
     **GOAL,
 }
-_ADDED_TO_PARALLEL: dict[str, Any] = {"fsdp": None, "backend": None}
+_ADDED_TO_PARALLEL: dict[str, Any] = dict.fromkeys(
+    ("fsdp", "backend", "pp", "schedule", "microbatches", "stages", "replicas")
+)
 
 
 def settings(job: Job, entry_sha256: str | None = None) -> dict[str, Any]:

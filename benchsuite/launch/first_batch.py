@@ -1,4 +1,4 @@
-"""Refuse groups whose ranks cannot fill a batch, before anything starts."""
+"""Refuse groups whose ranks cannot fill a batch, and pipelines that do not fit a model, before anything starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT_S = 300
 
 
 def check_filled(tasks: Sequence[Task], environ: Mapping[str, str], asked_to_stop: Callable[[], bool]) -> None:
-    """Let the largest group of each job that reads a data set make a batch.
+    """Let the largest group of each job that reads a data set make a batch, and cut the model of each pipeline.
 
     Any other failure is left to the task itself.
 
@@ -34,7 +34,7 @@ def check_filled(tasks: Sequence[Task], environ: Mapping[str, str], asked_to_sto
         asked_to_stop: ends the check early, as if each batch could be filled.
 
     Raises:
-        UsageError: a rank cannot fill a batch.
+        UsageError: a rank cannot fill a batch, or the model cannot be cut into the stages that the job asks for.
     """
     largest: dict[str, Task] = {}
     for task in tasks:
@@ -49,7 +49,8 @@ def check_filled(tasks: Sequence[Task], environ: Mapping[str, str], asked_to_sto
             largest[task.cell] = task
     for task in largest.values():
         folder = _folder(task)
-        why = _problem(task, folder, environ, asked_to_stop) if folder else None
+        needed = folder is not None or (task.job.training.parallel.pp and task.job.data is None)
+        why = _problem(task, folder, environ, asked_to_stop) if needed else None
         if why:
             raise UsageError(f"job '{task.cell}': {why}")
 
@@ -64,7 +65,7 @@ def _folder(task: Task) -> DataFolder | None:
 
 
 def _problem(
-    task: Task, folder: DataFolder, environ: Mapping[str, str], asked_to_stop: Callable[[], bool]
+    task: Task, folder: DataFolder | None, environ: Mapping[str, str], asked_to_stop: Callable[[], bool]
 ) -> str | None:
     assignment = Assignment(task=task, events="", data=folder)
     env = {**child_environ(task, environ), "CUDA_VISIBLE_DEVICES": NO_GPU}

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import one_line
-from benchsuite.events import Raised, Ready, SliceClosed
+from benchsuite.events import Raised
 from benchsuite.isolation import enter
 from benchsuite.launch import process
 from benchsuite.launch.child import Child
+from benchsuite.launch.streams import streams_of
 from benchsuite.launch.supervise import Exit
-from benchsuite.launch.worker_events import ProcessEvents, TaskEvents, names_signal
-from benchsuite.measurement import Clock, Measurement, Slice, Stream, read_clock
+from benchsuite.launch.worker_events import TaskEvents, names_signal
+from benchsuite.measurement import Clock, Measurement, read_clock
 from benchsuite.records import (
     Code,
     DataUsed,
@@ -233,7 +232,7 @@ def _result(
         data=_made(task, seen),
         group=seen.ready.group if seen.ready else None,
         timeline=Timeline(clock=clock, queued_s=setting.queued_s),
-        measurement=Measurement(streams=_streams(seen, clock)),
+        measurement=Measurement(streams=streams_of(seen, clock)),
         telemetry_reason="the task was not watched to its end",
     )
 
@@ -241,60 +240,3 @@ def _result(
 def _made(task: Task, seen: TaskEvents) -> DataUsed | None:
     """Input that the worker made in memory; None if the task reads a data set."""
     return DataUsed(name=seen.ready.data, real=False) if seen.ready and task.job.data is None else None
-
-
-def _streams(seen: TaskEvents, clock: Clock) -> tuple[Stream, ...]:
-    """A stream for each process that became ready."""
-    return tuple(_stream(events, events.ready, rank, clock) for rank, events in enumerate(seen.ranks) if events.ready)
-
-
-def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Stream:
-    notes = ready.notes
-    if events.damaged:
-        notes = (*notes, f"the event file: {events.damaged}; nothing after it was read")
-    held = [s.slice for s in events.slices if s.slice.phase == "hold"]
-    measured = [s for s in events.slices if s.slice.phase == "measure"]
-    return Stream(
-        clock=ready.clock or clock,
-        device=ready.device,
-        rank=rank,
-        counts_items=ready.counts_items,
-        models=ready.models,
-        unit=ready.unit,
-        origin_s=events.slices[0].origin_s if events.slices else ready.at_s,
-        slices=(*(s.slice for s in measured), *_joined(held)),
-        losses=tuple(s.loss for s in measured),
-        model_losses=tuple(s.model_losses for s in measured) if ready.models > 1 else (),
-        input_s=_input_s(measured),
-        warm_up=ready.warm_up,
-        stopped_by=events.end.stopped_by if events.end else None,
-        peak_memory=events.end.peak_memory if events.end else None,
-        model_flops=events.end.model_flops if events.end else None,
-        compiled=events.end.compiled if events.end else None,
-        epochs=tuple(events.epochs),
-        traced=events.end.traced if events.end else None,
-        precision=ready.precision,
-        intra_op_threads=ready.intra_op_threads,
-        notes=notes,
-        readings=events.end.readings if events.end else {},
-    )
-
-
-def _input_s(measured: Sequence[SliceClosed]) -> float | None:
-    """The waits of all measured slices together; None unless each records its own."""
-    waits = [one.input_s for one in measured if one.input_s is not None]
-    return round(math.fsum(waits), 6) if waits and len(waits) == len(measured) else None
-
-
-def _joined(held: Sequence[Slice]) -> tuple[Slice, ...]:
-    """All slices of hold as one: they count for nothing, and must not make the result large."""
-    if not held:
-        return ()
-    whole = Slice(
-        start_s=held[0].start_s,
-        end_s=held[-1].end_s,
-        steps=sum(s.steps for s in held),
-        items=min(sum(s.items for s in held), (1 << 63) - 1),
-        phase="hold",
-    )
-    return (whole,)

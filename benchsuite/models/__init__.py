@@ -11,6 +11,7 @@ A model is one file of this folder, and the file's name is its name. It holds
 - `NOT_FUSED`, a literal text, if copies of it cannot be trained as a fused array: the reason in a few words;
 - `PARALLEL = False` if several ranks cannot train it together, for example because it steps by itself without
   `by_ranks`;
+- `VARIES = True` if its batches differ in their number of samples; `batch_size` then counts something else;
 - `build(params) -> Workload`, which is called after torch was seeded with `params.seed`;
 - `SMALL`, literal parameters with which a test makes two steps on a CPU in about a second.
 
@@ -105,12 +106,14 @@ class Update:
 class Chain:
     """The forward pass as a sequence of modules, which can be cut between any two of them.
 
-    `units()` applied in order to `inputs(batch)` gives what `loss(output, batch)` takes.
+    `units()` applied in order to `inputs(batch)` gives what `loss(output, batch)` takes. Units pass on tensors, whose
+    first dimension is samples. With `varies`, batches differ in their number of samples.
     """
 
     units: Callable[[], Sequence[nn.Module]]
     inputs: Callable[[Batch], tuple[Tensor, ...]]
     loss: Callable[[Any, Batch], Tensor]
+    varies: bool = False
 
 
 @dataclass(frozen=True)

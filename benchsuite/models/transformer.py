@@ -31,6 +31,7 @@ from benchsuite.models.readers import bpe_ids, pinned
 from benchsuite.models.translator import BEGIN, END, PAD, SPECIALS, lengths_of
 
 READS = ("bpe_ids",)
+VARIES = True
 SMALL: dict[str, object] = {"batch_size": 30, "max_length": 12, "vocabulary": 60, "nlayers": 2, "width": 16, "heads": 2}
 
 BATCHES = 64  # that many batches are generated
@@ -280,7 +281,7 @@ def build(params: Params) -> Workload:
         return F.cross_entropy(logits.flatten(0, 1), labels, label_smoothing=params.smoothing)
 
     net = Transformer(params)
-    return supervised(
+    workload = supervised(
         unit="token",
         batches=lambda share: batches_of(params, share),
         items=lambda batch: batch["target"][:, 1:].numel(),
@@ -290,3 +291,5 @@ def build(params: Params) -> Workload:
         optimiser=Optimiser(optim.Adam, {"lr": params.lr, "betas": (0.9, 0.98), "eps": 1e-9}),
         units=lambda: list(net.units),
     )
+    assert workload.chain
+    return replace(workload, chain=replace(workload.chain, varies=VARIES))

@@ -114,7 +114,8 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     step = make_step(workload, task.job.training, device.name, ranks, others)
     del others
     workload = replace(workload, modules=step.modules or workload.modules)
-    share = Share(rank=rank, ranks=task.ranks, seed=seed_of(task), data=assignment.data, device=device.name)
+    part, parts = task.job.training.parallel.share(rank, task.ranks)
+    share = Share(rank=part, ranks=parts, seed=seed_of(task), data=assignment.data, device=device.name)
     waits = Waits()
     source = waits.counted(workload.batches(share))
     batches = step.feed(flops.seen(source) if flops else source)
@@ -135,7 +136,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         precision=precision,
         intra_op_threads=intra_op_threads(),
         group=ranks.facts if ranks else None,
-        counts_items=not (rank and workload.by_ranks),
+        counts_items=step.counts_items and not (rank and workload.by_ranks),
         models=task.job.training.array,
         notes=(*step.notes, *step.found, *([threads] if threads else []), *(epochs.notes if epochs else ())),
     )
@@ -151,6 +152,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     peak_memory = device.peak_memory()  # before traces and checks, which use memory of their own
     own = rank_file(assignment.events, rank) if ranks else assignment.events
     recorded = traced(task.trace, own, step, batches, device, workload) if task.trace else None
+    pipeline = step.observe(batches) if step.observe else None
     step.check()
     readings = dict(workload.readings()) if workload.readings and not (rank and workload.by_ranks == "lead") else {}
     if ranks:
@@ -162,6 +164,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         stopped_by=stopped_by,
         peak_memory=peak_memory,
         model_flops=flops.counted() if flops else None,
+        pipeline=pipeline if rank == 0 else None,
         compiled=compiled_in(task.job.training, step.losses),
         traced=recorded,
         readings=readings,

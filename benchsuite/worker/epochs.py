@@ -86,9 +86,14 @@ class Epochs:
         share: Share,
         ranks: Ranks | None = None,
     ) -> None:
+        job = assignment.task.job
         if step.state is None or not step.state.learners:
-            raise ModelError("max_epochs and target need a model whose weights benchsuite trains; leave them out")
-        self.job: Job = assignment.task.job
+            pipedream = job.training.parallel.schedule == "pipedream"
+            why = (
+                "schedule pipedream keeps no checkpoints" if pipedream else "benchsuite trains no weights of the model"
+            )
+            raise ModelError(f"max_epochs and target: {why}; leave them out")
+        self.job: Job = job
         self.state: State = step.state
         self.step, self.share, self.ranks = step, share, ranks
         self._batches = batches

@@ -1,7 +1,7 @@
-"""Check, in a process of its own before a group starts, that each rank can fill a batch from its share of the data.
+"""Check, in a process of its own before a group starts, that each rank can fill a batch and the model has its stages.
 
-It reads an Assignment from standard input. The last line that it prints is JSON: the reason why a rank cannot fill a
-batch, or null.
+It reads an Assignment from standard input. The last line that it prints is JSON: the reason why the group
+cannot train, or null.
 """
 
 from __future__ import annotations
@@ -18,15 +18,23 @@ from benchsuite.worker.parent_death import die_with_parent
 
 
 def problem(assignment: Assignment) -> str | None:
-    """Why the last rank cannot make its first batch; None if it can. No rank has a smaller share than the last."""
+    """Why the last rank cannot make its first batch, or the model cannot be cut into stages; None if all is well.
+
+    No rank has a smaller share than the last.
+    """
     task = assignment.task
     if "workers" in task.job.params:  # one batch is not worth starting reader processes
         params = {**task.job.params, "workers": 0}
         task = msgspec.structs.replace(task, job=msgspec.structs.replace(task.job, params=params))
     workload = build(module_of(task), task, task.ranks - 1)
-    share = Share(rank=task.ranks - 1, ranks=task.ranks, seed=seed_of(task), data=assignment.data)
+    part, parts = task.job.training.parallel.share(task.ranks - 1, task.ranks)
+    share = Share(rank=part, ranks=parts, seed=seed_of(task), data=assignment.data)
     try:
         next(iter(workload.batches(share)), None)
+        if task.job.training.parallel.pp:
+            from benchsuite.worker.stages.prepared import check_cut
+
+            check_cut(workload, task.job.training)
     except ModelError as error:
         return str(error)
     return None

@@ -14,7 +14,8 @@ _REASONS: tuple[StoppedBy, ...] = get_args(StoppedBy)
 class AgreedRule:
     """A `SliceRule` for a group. No rank looks at its own clock: all look after an agreed number of steps.
 
-    Rank 0 decides by the usual rule, with its items times the number of ranks, and sends its decision to the others.
+    Rank 0 decides by the usual rule, with its items times the number of ranks that count items, and sends its
+    decision to the others.
     """
 
     look_ns = NO_LIMIT
@@ -36,7 +37,7 @@ class AgreedRule:
         """Does the slice end here, as rank 0 decides? Returns once all ranks have taken as many steps."""
         said = [0, 0, 0, 0]
         if self._own:
-            closes = self._own.closes(now, steps, items * self._ranks.ranks)
+            closes = self._own.closes(now, steps, items * self._ranks.counting)
             met = self._own.met
             if closes and met is None:
                 self._own.open(now)  # to plan the number of steps of the next slice

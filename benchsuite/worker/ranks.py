@@ -25,6 +25,7 @@ class Ranks:
         facts: how the ranks met, for the result.
         pulse: the group's heartbeats, a counter for each rank.
         said_stop: the parent has asked rank 0 to stop, and all ranks know it.
+        counting: the ranks whose items count, each as many as those of rank 0; 0 stands for all ranks.
     """
 
     rank: int
@@ -32,6 +33,10 @@ class Ranks:
     facts: GroupUsed
     pulse: memoryview
     said_stop: bool = False
+    counting: int = 0
+
+    def __post_init__(self) -> None:
+        self.counting = self.counting or self.ranks
 
     def agree(self, said: Sequence[int]) -> list[int]:
         """The numbers of rank 0, on every rank. All ranks wait for it.

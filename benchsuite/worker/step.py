@@ -7,13 +7,14 @@ imported only in functions that need it, since a model without torch has a step,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from benchsuite.describe.training import Training
+from benchsuite.measurement import PipelineUsed
 from benchsuite.models import Batch, Carry, Workload, on_tensors
 from benchsuite.worker.checkpoint import checkpoint_blocks
 from benchsuite.worker.compiling import begin_graphed, graphed
@@ -53,6 +54,9 @@ class Step:
         modules: the modules that hold the weights, if the step does not train the workload's own.
         forget: drops the carry, as before the first step.
         state: what this rank trains; None for a model that trains nothing or steps by itself.
+        read_losses: reads `losses` where another rank computes them; all ranks wait for it. None: this rank does.
+        counts_items: the items of this rank count towards the rate.
+        observe: takes steps after the measurement, of which it records the bubble of a pipeline.
     """
 
     run: Run
@@ -65,6 +69,9 @@ class Step:
     modules: Mapping[str, nn.Module] | None = None
     forget: Callable[[], None] = nothing
     state: State | None = None
+    read_losses: Callable[[], list[float]] | None = None
+    counts_items: bool = True
+    observe: Callable[[Iterator[Batch]], PipelineUsed] | None = None
 
 
 @dataclass(frozen=True)

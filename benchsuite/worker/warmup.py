@@ -127,7 +127,10 @@ def losses_of(step: Step) -> list[float]:
     Raises:
         ModelError: a loss is not finite.
     """
-    updates = [loss.reshape(-1).tolist() if getattr(loss, "ndim", 0) else [float(loss)] for loss in step.losses]
+    if step.read_losses:
+        updates = [[loss] for loss in step.read_losses()]
+    else:
+        updates = [loss.reshape(-1).tolist() if getattr(loss, "ndim", 0) else [float(loss)] for loss in step.losses]
     for model, losses in enumerate(zip(*updates, strict=True)):
         if any(finite(loss) is None for loss in losses):
             which = f" of model {model}" if len(updates[0]) > 1 else ""

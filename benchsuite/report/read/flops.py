@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast, get_args
 
 from benchsuite.describe.cards import Format
-from benchsuite.measurement import ModelFlops, PrecisionCheck
+from benchsuite.measurement import ModelFlops, PipelineUsed, PrecisionCheck
 from benchsuite.records import Result
 
 # A job's precision and the precision that the probes show -> the format of products. Without a pair it is not known.
@@ -23,6 +23,11 @@ _WIDE = frozenset({"float64", "complex64", "complex128"})
 def model_flops(result: Result) -> ModelFlops | None:
     """The model FLOPs that the result's first rank records; None if it records none."""
     return next((flops for stream in result.measurement.streams if (flops := stream.model_flops)), None)
+
+
+def pipeline_used(result: Result) -> PipelineUsed | None:
+    """The pipeline that the result's first rank records; None if it records none."""
+    return next((used for stream in result.measurement.streams if (used := stream.pipeline)), None)
 
 
 def product_format(result: Result) -> Format | None:

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from benchsuite.describe.cards import Format
 from benchsuite.describe.tasks import PLACE_AXES
-from benchsuite.measurement import ModelFlops
+from benchsuite.measurement import ModelFlops, PipelineUsed
 from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.report.measure.intervals import Interval
 from benchsuite.report.read.together import Together
@@ -159,6 +159,7 @@ class JobSummary(Record, frozen=True, kw_only=True):
     backend: Annotated[str | None, Meta(description="library by which ranks communicate")] = None
     peak_memory_bytes: Annotated[int | None, Meta(description="of a device, the largest of all tasks")] = None
     model_flops: Annotated[ModelFlops | None, Meta(description="of the first task that records them")] = None
+    pipeline: Annotated[PipelineUsed | None, Meta(description="of the first ok task; null: no pipeline")] = None
     product_format: Annotated[
         Format | None, Meta(description="number format in which the matrix products ran; null: not known")
     ] = None

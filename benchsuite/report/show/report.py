@@ -17,6 +17,7 @@ from benchsuite.report.show.sections.jobs import jobs_section
 from benchsuite.report.show.sections.lead import lead
 from benchsuite.report.show.sections.limited import limited_section
 from benchsuite.report.show.sections.origin import MIDDLE_DOT, about, progress, title
+from benchsuite.report.show.sections.pipelines import pipelines_section
 from benchsuite.report.show.sections.score import score_block
 from benchsuite.report.show.sections.sharing import sharing_section
 from benchsuite.report.show.sections.smoke import smoke_block
@@ -110,6 +111,7 @@ def _sections(report: Report) -> Iterator[Section | None]:
     yield slowed_section(summary)
     yield gpus_section(report.gpus)
     yield scaling_section(summary)
+    yield pipelines_section(summary)
     yield sweeps_section(summary)
     yield sharing_section(summary)
     for comparison in report.comparisons:

@@ -15,7 +15,7 @@ from benchsuite.describe.tasks import Job, recorded_environ
 from benchsuite.errors import BenchError, encodable
 from benchsuite.records import Code, Result
 from benchsuite.report.measure.window import Window
-from benchsuite.report.read.flops import model_flops, product_format
+from benchsuite.report.read.flops import model_flops, pipeline_used, product_format
 from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
 from benchsuite.report.read.mixed import facts_of, unlike_machines
 from benchsuite.report.read.summary import BadFile, JobSummary, ProfileRef, RerunSummary, Summary, TaskGpu, TaskSummary
@@ -113,6 +113,7 @@ def _job(name: str, rows: Sequence[Row], in_progress: bool, planned: bool) -> Jo
         data_used=data_used(row.result.data for row in rows if row.result and row.result.data),
         batch_size=next((s.found for row in rows if row.result and (s := row.result.batch_search)), None),
         model_flops=next((flops for row in ok if row.result and (flops := model_flops(row.result))), None),
+        pipeline=next((used for row in ok if row.result and (used := pipeline_used(row.result))), None),
         product_format=next((found for row in ok if row.result and (found := product_format(row.result))), None),
         gpu_names=tuple(dict.fromkeys(gpu.name for row in ok for gpu in row.task.gpus)),
         **_group(rows),

@@ -41,7 +41,9 @@ _FIELDS_1 = (
 _NEW_IN_3 = ("warm_up_s",)
 _JOB_ADDED = ("container", "sharing", "copies")
 _TRAINING_NEW_IN_4 = ("intra_op_threads",)
-_TRAINING_ADDED, _PARALLEL_ADDED = ("checkpoint", "lr_schedule", "unfused_units"), ("fsdp", "backend")
+_TRAINING_ADDED, _NEWEST_OF_TRAINING = ("checkpoint", "lr_schedule", "unfused_units"), ("lr_schedule", "unfused_units")
+_NEWEST_OF_PARALLEL = ("backend", "pp", "schedule", "microbatches", "stages", "replicas")
+_PARALLEL_ADDED = ("fsdp", *_NEWEST_OF_PARALLEL)
 
 
 def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
@@ -60,14 +62,16 @@ def jobs(tasks: Sequence[Task], file: Path | None = None) -> tuple[str, ...]:
 
 
 def jobs_of_schema(schema: int, found: Sequence[Job]) -> tuple[str, ...]:
-    """The possible hash of a profile's jobs as records with fewer fields made it.
+    """The possible hashes of a profile's jobs as records with fewer fields made them.
 
     A resume rewrites plan.json with today's fields.
     """
     if schema == 1:
         return (_of_schema_1(found),)
     of_training = _TRAINING_ADDED if schema >= 4 else (*_TRAINING_ADDED, *_TRAINING_NEW_IN_4)
-    return (_without(found, (*_JOB_ADDED, *GOAL, *(_NEW_IN_3 if schema == 2 else ())), of_training),)
+    newest = (*_JOB_ADDED, *GOAL)
+    oldest = _without(found, (*newest, *(_NEW_IN_3 if schema == 2 else ())), of_training)
+    return (oldest, _without(found, newest, _NEWEST_OF_TRAINING, _NEWEST_OF_PARALLEL)) if schema >= 4 else (oldest,)
 
 
 def _of_schema_1(found: Sequence[Job]) -> str:
@@ -81,12 +85,17 @@ def _of_schema_1(found: Sequence[Job]) -> str:
     return hashlib.sha256(msgspec.json.encode(rows)).hexdigest()
 
 
-def _without(found: Sequence[Job], of_job: Collection[str], of_training: Collection[str]) -> str:
+def _without(
+    found: Sequence[Job],
+    of_job: Collection[str],
+    of_training: Collection[str],
+    of_parallel: Collection[str] = _PARALLEL_ADDED,
+) -> str:
     rows = []
     for job in found:
         fields = msgspec.to_builtins(job)
         training = _less(fields["training"], of_training)
-        training["parallel"] = _less(training["parallel"], _PARALLEL_ADDED)
+        training["parallel"] = _less(training["parallel"], of_parallel)
         placement = _of_placement(fields["placement"])
         rows.append(_ordered(_less({**fields, "training": training, "placement": placement}, of_job), job))
     return _sha256(rows)

@@ -43,6 +43,10 @@ def make_step(
         from benchsuite.worker.ways import array
 
         return array.make([workload, *others], training, device)
+    if ranks and training.parallel.pp:
+        from benchsuite.worker.ways import stages
+
+        return stages.make(workload, training, device, ranks)
     if ranks and training.parallel.shards(ranks.ranks) > 1:
         from benchsuite.worker.ways import fsdp
 
