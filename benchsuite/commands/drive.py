@@ -79,14 +79,13 @@ def _fields(
     layout: Layout, where: str, *, resume: str | None, mounts: Sequence[str], contained: bool
 ) -> dict[str, Any]:
     from benchsuite.describe import entries
-    from benchsuite.describe.overrides import FIELDS
     from benchsuite.errors import PipelineError
     from benchsuite.pipeline.training import job_fields
 
     default = entries.declared(layout.model, None).parameters["batch_size"].default
     batch_size = layout.params.get("batch_size", default)
     try:
-        return job_fields(layout, batch_size, FIELDS, mounts=mounts, contained=contained, resume=resume)
+        return job_fields(layout, batch_size, mounts=mounts, contained=contained, resume=resume)
     except PipelineError as error:
         raise PipelineError(f"{where}: {error}") from None
 
@@ -96,8 +95,6 @@ def _obstacles(layout: Layout, fields: dict[str, Any]) -> list[str]:
     import msgspec
 
     from benchsuite.describe.containers import Container, engine_of
-    from benchsuite.describe.overrides import FIELDS
-    from benchsuite.describe.training import Parallel
     from benchsuite.errors import one_line
     from benchsuite.launch.machines import elsewhere
 
@@ -107,10 +104,6 @@ def _obstacles(layout: Layout, fields: dict[str, Any]) -> list[str]:
             f"field 'machines': {one_line(', '.join(hosts))}: not this host; this version starts ranks on its own host "
             "only: write localhost:GPU"
         )
-    if set(fields["parallel"]) - set(Parallel.__struct_fields__):
-        found.append(f"field 'config_file': {len(layout.stages)} stages; this version trains no pipelines yet")
-    if set(fields) - {"model", "params", *FIELDS}:
-        found.append("--resume: this version keeps no checkpoints yet")
     image = fields.get("container")
     if image and engine_of(msgspec.convert(image, Container)) is None:
         found.append(

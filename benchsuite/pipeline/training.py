@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from benchsuite.errors import PipelineError
@@ -12,8 +12,6 @@ from benchsuite.pipeline.layout import Layout
 # Items in an epoch: the images that PipeDream generates, those of ImageNet, and the pairs of sentences of WMT16.
 SYNTHETIC, IMAGES, PAIRS = 1_000_000, 1_281_167, 4_500_000
 WARM_UP_EPOCHS = 5
-# The longest time of a measurement that a job may ask for.
-LONGEST_S = 30 * 24 * 3600.0
 DATA = {"image_classification": "imagenet", "translation": "wmt16"}
 # Keys of PipeDream that say how often it prints. A run folder keeps the times of all steps in slices of half a second.
 _FREQUENCIES = ("print_frequency", "verbose_frequency")
@@ -22,7 +20,6 @@ _FREQUENCIES = ("print_frequency", "verbose_frequency")
 def job_fields(
     layout: Layout,
     batch_size: int,
-    known: Collection[str],
     *,
     mounts: Sequence[str] = (),
     contained: bool = True,
@@ -32,7 +29,6 @@ def job_fields(
 
     Args:
         batch_size: of each rank of the first stage.
-        known: the fields that a job may have. Without `max_epochs` the job trains the steps of all epochs.
         mounts: folders that the container has at the same path.
         contained: run in the container of the configuration, if it names one.
         resume: the beginning of the paths of the checkpoints from which the training continues.
@@ -51,10 +47,8 @@ def job_fields(
         "lr_schedule": _lr_schedule(layout, steps),
         "data": data_set(layout),
     }
-    if config.epochs and "max_epochs" in known:
+    if config.epochs:
         fields |= {"max_epochs": config.epochs, "epoch_items": items}
-    elif config.epochs:
-        fields |= {"max_steps": config.epochs * steps, "min_time_s": 0.0, "max_time_s": LONGEST_S}
     if contained and config.container:
         fields["container"] = {"image": config.container, "mounts": list(mounts)}
     if resume is not None:

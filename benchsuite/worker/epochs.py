@@ -132,6 +132,7 @@ class Epochs:
         Raises:
             ModelError: an epoch has no batch, or a checkpoint cannot be written.
         """
+        self.step.finish()
         self.state.set(self._begin.content)
         number, self._begin = self._begin.epochs, Begin({}, self._begin.epochs)
         measuring.begin()
@@ -177,6 +178,7 @@ class Epochs:
         import msgspec
 
         began = time.monotonic()
+        self.step.finish()
         bleu = None
         if self._prefix is not None:
             self._save(epoch)

@@ -52,6 +52,7 @@ class Step:
         check: raises ModelError if the weights after training are not as this way of training leaves them.
         found: notes that the first steps add.
         modules: the modules that hold the weights, if the step does not train the workload's own.
+        finish: ends what earlier steps began and left in flight; call it before `state` is read or set.
         forget: drops the carry, as before the first step.
         state: what this rank trains; None for a model that trains nothing or steps by itself.
         read_losses: reads `losses` where another rank computes them; all ranks wait for it. None: this rank does.
@@ -67,6 +68,7 @@ class Step:
     check: Callable[[], None] = nothing
     found: list[str] = field(default_factory=list)
     modules: Mapping[str, nn.Module] | None = None
+    finish: Callable[[], None] = nothing
     forget: Callable[[], None] = nothing
     state: State | None = None
     read_losses: Callable[[], list[float]] | None = None

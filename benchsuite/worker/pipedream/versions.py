@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,12 @@ class Versions:
             self.newest.append(nn.Parameter(part.view(param.shape)))
             param.data = part.view(param.shape)  # the module has the newest weights, in the same memory
         self._flats.append(flat)
+
+    def trained(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The module's own parameters, each with that of `newest` which an optimiser trains in its place."""
+        own = dict(self._module.named_parameters(remove_duplicate=False))
+        for (_, name, _), newest in zip(self._places, self.newest, strict=True):
+            yield own[name], newest
 
     def _copied(self) -> dict[str, Tensor]:
         """A copy of the newest weights, by their names in the module."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from benchsuite.worker.stages.bubble import Observer
 from benchsuite.worker.stages.losses import Losses
 from benchsuite.worker.stages.prepared import Prepared, prepared
 from benchsuite.worker.stages.watch import Watch
+from benchsuite.worker.state import State
 from benchsuite.worker.step import Step
 
 
@@ -85,6 +86,9 @@ def make(workload: Workload, training: Training, device: str, ranks: Ranks) -> S
         runner.notes,
         feed=lambda batches: place(_own(batches, model)),
         check=check,
+        finish=runner.rest,
+        forget=runner.refresh,
+        state=runner.state(),
         read_losses=Losses(model).reader(runner.losses),
         counts_items=ranks.rank == 0,
         observe=Observer(model, training, watch, runner.run).observe,
@@ -207,14 +211,33 @@ class _Runner:
                 gradient.copy_(mean.view_as(gradient))
 
     def finish(self) -> None:
-        """Empty the pipeline. All ranks call it."""
+        """Empty the pipeline for good. All ranks call it."""
+        self.rest()
+        self._links.finish()
+
+    def rest(self) -> None:
+        """Empty the pipeline. All ranks call it; the next step fills it again."""
         for number in self._order.rest():
             self._back(number)
-        self._links.finish()
+
+    def refresh(self) -> None:
+        """Compute with the newest weights from here on, since they have been set from outside."""
+        self._versions.updated()
+
+    def state(self) -> State:
+        """What this rank trains, by the names of the whole model. The first replica of a stage writes it."""
+        model, trains = self._model, self._model.update.trains
+        whole = model.workload.modules[trains].state_dict(keep_vars=True)
+        own = {id(held): held for held in model.own[self._stage].state_dict(keep_vars=True).values()}
+        own |= {id(param): newest for param, newest in self._versions.trained()}
+        tensors = {name: own[id(held)] for name, held in whole.items() if id(held) in own}
+        first = model.layout.replica(model.ranks.rank) == 0
+        stages = len(model.layout.ranks)
+        return State(lambda: {trains: tensors}, {f"0.{trains}": self._learner}, model.place, stages, first)
 
 
 def _scaled(spec: Optimiser, factor: float) -> Optimiser:
     """The optimiser of a stage. A stage with more replicas takes fewer steps, of a larger learning rate (PipeDream)."""
     if factor == 1 or "lr" not in spec.settings:
         return spec
-    return Optimiser(spec.kind, {**spec.settings, "lr": spec.settings["lr"] * factor}, spec.clip_norm)
+    return replace(spec, settings={**spec.settings, "lr": spec.settings["lr"] * factor})
