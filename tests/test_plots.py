@@ -106,6 +106,7 @@ def test_a_kind_is_drawn_to_a_new_file(
     if kind == "bleu":
         (run / "bleu").mkdir()
         path_in(run).write_bytes(to_json(SCORES))
+    if kind == "telemetry":
         sample(run)
     file = tmp_path / f"p{ending}"
     asked = ("plot", run, "--kind", kind, "-o", file, *(("--base", run) if kind == "compare" else ()))

@@ -90,7 +90,8 @@ def test_two_sessions_are_taken_as_repeats(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("copies", [1, 2])
 def test_the_figures_are_those_of_one_run_with_all_repeats(tmp_path: Path, copies: int) -> None:
-    record = Job(name="vae", model="vae", placement=Placement(devices="each", copies=copies))
+    sharing: Any = "concurrent" if copies > 1 else "serial"
+    record = Job(name="vae", model="vae", placement=Placement(devices="each"), sharing=sharing, copies=copies)
 
     def result(repeat: int, gpu: int, copy: int, rate: float) -> Result:
         task = msgspec.structs.replace(

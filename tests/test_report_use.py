@@ -68,7 +68,7 @@ def test_without_a_counter_there_is_power_but_no_energy(tmp_path: Path, counter:
 
 
 def test_copies_share_the_power_of_their_gpu(tmp_path: Path) -> None:
-    job = Job(name="vae", model="vae", placement=Placement(copies=2))
+    job = Job(name="vae", model="vae", sharing="concurrent", copies=2)
     tasks = [msgspec.structs.replace(make_task(), id=f"vae.J0.0.{c}", job=job, copy=c) for c in range(2)]
     summary = summary_for(tmp_path, *(used(100.0, task=task) for task in tasks))
     (kept,) = summary.jobs

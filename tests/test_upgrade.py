@@ -14,6 +14,7 @@ from support import benchsuite, one_line_error, write_profile
 
 from benchsuite import files, manifest
 from benchsuite.describe import work
+from benchsuite.describe.goal import DEFAULTS as GOAL
 from benchsuite.describe.tasks import Job, Plan
 from benchsuite.describe.training import Parallel, Training
 from benchsuite.records import Result, Run
@@ -46,8 +47,28 @@ MACHINE = {
     "host": "node1", "boot_id": "boot", "system": "Linux", "kernel": "6", "cpu": "C", "cpus": 8, "cpus_usable": 8,
     "memory_bytes": 1, "gpus": GPUS, "visible": ["GPU-0", "GPU-1"], "python": "3.11", "packages": {},
 }  # fmt: skip
-# Fields of `parallel` that were added during schema 4.
-OF_PIPELINES = ("pp", "schedule", "microbatches", "stages", "replicas")
+# Fields that were added during schema 4, after `checkpoint` and `fsdp`.
+NEWEST_OF_JOB = ("container", "sharing", "copies", *GOAL)
+NEWEST_OF_TRAINING = ("lr_schedule", "unfused_units")
+NEWEST_OF_PARALLEL = ("backend", "pp", "schedule", "microbatches", "stages", "replicas")
+
+
+def older_placement(fields: dict[str, Any]) -> dict[str, Any]:
+    """A placement as it was before `sharing` and `copies` were fields of the job."""
+    before = list(fields)[: list(fields).index("nodes") + 1]
+    return {**{name: fields[name] for name in before}, "copies": 1, "share": "timeslice", **fields}
+
+
+def without_newest(job: dict[str, Any]) -> None:
+    """Take the newest fields out of a job."""
+    for of, names in (
+        (job, NEWEST_OF_JOB),
+        (job["training"], NEWEST_OF_TRAINING),
+        (job["training"]["parallel"], NEWEST_OF_PARALLEL),
+    ):
+        for name in names:
+            del of[name]
+    job["placement"] = older_placement(job["placement"])
 
 
 def task(ranks: int, repeat: int = 0) -> dict[str, Any]:
@@ -173,8 +194,10 @@ JOB_OF_SCHEMA_1 = (
 
 def older_task(task: dict[str, Any]) -> dict[str, Any]:
     training = task["job"]["training"]
-    parallel = {name: value for name, value in training["parallel"].items() if name not in ("fsdp", *OF_PIPELINES)}
-    fields = {**task["job"], **training, "parallel": parallel}
+    added = ("fsdp", *NEWEST_OF_PARALLEL)
+    parallel = {name: value for name, value in training["parallel"].items() if name not in added}
+    placement = older_placement(task["job"]["placement"])
+    fields = {**task["job"], **training, "parallel": parallel, "placement": placement}
     kept = {name: value for name, value in task.items() if name not in NEW_OF_A_TASK}
     return {**kept, "cell": None, "job": {name: fields[name] for name in JOB_OF_SCHEMA_1}}
 
@@ -211,9 +234,8 @@ def make_of_schema_1(run: Path) -> None:
 
 
 def without_new_fields(job: dict[str, Any], schema: int) -> None:
-    del job["training"]["intra_op_threads"], job["training"]["checkpoint"]
-    for added in ("fsdp", *OF_PIPELINES):
-        del job["training"]["parallel"][added]
+    without_newest(job)
+    del job["training"]["intra_op_threads"], job["training"]["checkpoint"], job["training"]["parallel"]["fsdp"]
     if schema == 2:
         del job["warm_up_s"]
 
@@ -245,8 +267,7 @@ def test_fields_added_within_a_schema_leave_workloads_and_hashes_of_before_as_th
     assert "checkpoint" not in settings and settings["parallel"] == {"dp": 2, "port": 7}
     assert work.workload(settings) == _workload(settings, _WORK_4)
     before = msgspec.to_builtins(job)
-    for added in OF_PIPELINES:
-        del before["training"]["parallel"][added]
+    without_newest(before)
     without_pipelines = profile_hash([{"job": before}])
     del before["training"]["checkpoint"], before["training"]["parallel"]["fsdp"]
     assert jobs_of_schema(4, [job]) == (profile_hash([{"job": before}]), without_pipelines)

@@ -42,8 +42,21 @@ class AgreedRule:
             if closes and met is None:
                 self._own.open(now)  # to plan the number of steps of the next slice
             code = _REASONS.index(met) + 1 if met else 0
-            said = [int(closes), code, self._own.due_steps, int(self._asked_to_stop())]
+            said = [int(closes), code, self._due(0 if closes else steps, steps, items), int(self._asked_to_stop())]
         closed, code, self.due_steps, stop = self._ranks.agree(said)
         self.met = _REASONS[code - 1] if code else None
         self._ranks.said_stop = bool(stop)
         return bool(closed)
+
+    def _due(self, taken: int, steps: int, items: int) -> int:
+        """The steps after which all look again: at most those that the items to go should need.
+
+        Args:
+            taken: the steps of the slice so far.
+            steps, items: of this rank, by which a step's items are known.
+        """
+        assert self._own
+        if not items or self._own.due_items == NO_LIMIT:
+            return self._own.due_steps
+        needed = -(-self._own.due_items * steps // (items * self._ranks.counting))
+        return max(taken + 1, min(self._own.due_steps, needed))

@@ -14,8 +14,8 @@ _LONGEST = 600
 def readings_words(result: Result) -> str:
     """All readings of a result in one line; empty if it has none. Fingerprints are left out."""
     readings = {name: one for stream in result.measurement.streams for name, one in stream.readings.items()}
-    words = (f"{name} {_words(one)}" for name, one in readings.items() if one.unit != "hash" and _holds(one))
-    return one_line("; ".join(words), _LONGEST)
+    words = [f"{name} {_words(one)}" for name, one in readings.items() if one.unit != "hash" and _holds(one)]
+    return one_line("; ".join(words), _LONGEST) if words else ""
 
 
 def _holds(reading: Reading) -> bool:
