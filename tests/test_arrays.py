@@ -84,7 +84,8 @@ def test_an_array_is_its_models_trained_solo(name: str) -> None:
 
 def test_models_that_do_not_fuse_say_why_before_a_start() -> None:
     refused = {name: entries.declared(name, None) for name in entries.names() if name not in fusible_models()}
-    assert set(refused) == {"atari", "cart_pole", "detection", "loader", "minigrid", "rollout"}
+    models = {name for name in refused if not name.startswith("probe_")}
+    assert models == {"atari", "cart_pole", "detection", "loader", "minigrid", "rollout"}
     assert all(model.not_fused or not model.parallel for model in refused.values())
 
 

@@ -23,6 +23,7 @@ from benchsuite.models.probes.collectives import Buffers, bus_bytes, rounded
 from benchsuite.models.probes.group import check_group, seconds_together
 from benchsuite.schema import finite
 
+NOT_FUSED = "it steps by itself"
 SMALL: dict[str, object] = {"mebibytes": (1,), "each_s": 0.01}
 _MIB, _US = 1 << 20, 1e6
 

@@ -36,6 +36,7 @@ from benchsuite.models.probes.fingerprint import fingerprint, flip, hexadecimal
 from benchsuite.models.probes.votes import Votes
 from benchsuite.models.probes.works import Sizes, drawn, works_on
 
+NOT_FUSED = "it steps by itself"
 SMALL: dict[str, object] = {"size": 16, "products": 1, "sequence": 8, "images": 2, "idle_s": 0.0}
 
 

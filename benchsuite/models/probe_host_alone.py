@@ -22,6 +22,7 @@ from benchsuite.models.probes.devices import devices_of, median, timed
 from benchsuite.models.probes.host_link import Link
 from benchsuite.schema import finite
 
+NOT_FUSED = "it steps by itself"
 SMALL: dict[str, object] = {"megabytes": 5}
 _WAYS = ("to_device", "to_host")
 

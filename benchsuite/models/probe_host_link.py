@@ -18,6 +18,7 @@ from benchsuite.models import Positive, Share, Workload, fusible
 from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.host_link import Link
 
+NOT_FUSED = "it steps by itself"
 SMALL: dict[str, object] = {"megabytes": 5}
 
 

@@ -22,6 +22,7 @@ from benchsuite.models import Positive, Share, Workload, fusible, seeded
 from benchsuite.models.loader import jpeg
 from benchsuite.models.probes import workload_of
 
+NOT_FUSED = "it steps by itself"
 SMALL: dict[str, object] = {"images": 2, "source_size": 32, "threads": 1}
 
 

@@ -21,6 +21,7 @@ from benchsuite.models.probes import workload_of
 from benchsuite.models.probes.devices import median, seconds_per_call, timed
 from benchsuite.schema import finite
 
+NOT_FUSED = "it steps by itself"
 SMALL: dict[str, object] = {"launches": 10, "round_trips": 3}
 _US = 1e6
 

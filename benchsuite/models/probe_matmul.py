@@ -24,6 +24,7 @@ from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.devices import LEAST_S, seconds_per_call
 from benchsuite.schema import finite
 
+NOT_FUSED = "it steps by itself"
 SMALL: dict[str, object] = {"dtype": "fp32", "size": 256, "others": (64,), "others_s": 0.01}
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -21,6 +21,7 @@ from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.devices import seconds_per_call
 from benchsuite.schema import finite
 
+NOT_FUSED = "it steps by itself"
 SMALL: dict[str, object] = {"megabytes": 2, "triad_s": 0.01}
 
 

@@ -28,6 +28,7 @@ from benchsuite.models.probes.devices import wait_for
 from benchsuite.models.probes.group import agreed, check_group, seconds_together, slowest
 from benchsuite.schema import finite
 
+NOT_FUSED = "it steps by itself"
 SMALL: dict[str, object] = {"size": 64, "mebibytes": 1, "rounds": 2, "alone_s": 0.01}
 
 

@@ -27,6 +27,7 @@ from benchsuite.models.probes import GIGA, Amount, workload_of
 from benchsuite.models.probes.devices import devices_of, median, seconds_per_call, timed
 from benchsuite.schema import finite
 
+NOT_FUSED = "it steps by itself"
 SMALL: dict[str, object] = {"megabytes": 5, "times": 1, "both_s": 0.01}
 
 

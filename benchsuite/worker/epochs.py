@@ -88,11 +88,7 @@ class Epochs:
     ) -> None:
         job = assignment.task.job
         if step.state is None or not step.state.learners:
-            pipedream = job.training.parallel.schedule == "pipedream"
-            why = (
-                "schedule pipedream keeps no checkpoints" if pipedream else "benchsuite trains no weights of the model"
-            )
-            raise ModelError(f"max_epochs and target: {why}; leave them out")
+            raise ModelError("max_epochs and target need a model whose weights benchsuite trains; leave them out")
         self.job: Job = job
         self.state: State = step.state
         self.step, self.share, self.ranks = step, share, ranks
