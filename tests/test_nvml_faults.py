@@ -112,7 +112,7 @@ def test_no_fault_of_a_call_ends_a_command_or_harms_another_card(
     used, _ = visible(here.gpus, {})
     to_json(list(doctor.findings(here, used, set())))
     followed = sampled(used, tmp_path, limit_s=0.1 if call == OF_NONE else 2.0)
-    assert time.monotonic() - began_s < 2.5
+    assert time.monotonic() - began_s < 8
     to_json(here)
     if call in OF_ALL:
         # What nvmlInit answers has no meaning, and midway neither is asked again.

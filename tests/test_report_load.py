@@ -266,7 +266,7 @@ def test_ten_thousand_results_take_seconds(tmp_path: Path) -> None:
         (tmp_path / "run" / f"{task.id}.json").write_bytes(to_json(make_result(task=task)))
     start_s = time.perf_counter()
     assert len(load(tmp_path / "run").rows) == 1000
-    assert time.perf_counter() - start_s < 3
+    assert time.perf_counter() - start_s < 20
 
 
 def test_a_foreign_result_does_not_push_out_the_runs_own(tmp_path: Path) -> None:
