@@ -23,7 +23,7 @@ from benchsuite.errors import BenchError, Interrupted, nearest, one_line, reason
 
 # The commands in the order of use, with the headings of the help. A command that is not named here comes last.
 _SECTIONS = {
-    "Measure": ("doctor", "prepare", "jobs", "stop", "run", "rerun"),
+    "Measure": ("doctor", "prepare", "jobs", "status", "stop", "run", "rerun"),
     "Read results": ("report", "plot", "summary", "verify", "trace"),
     "Find out": ("list", "plan-stages", "completion"),
 }
