@@ -70,7 +70,7 @@ class Submitted(Record, frozen=True, kw_only=True):
     at: Annotated[str, Meta(description="wall clock of the host that submitted, ISO 8601")]
     state: Annotated[str | None, Meta(description="Slurm's state at the end; null at the submission")] = None
     exit_code: Annotated[int | None, Meta(description="exit status of the script, if the job ended with one")] = None
-    reason: Annotated[str, Meta(description="why the job never started, if benchsuite cancelled it for that")] = ""
+    reason: Annotated[str, Meta(description="Slurm's reason at the end, or why benchsuite cancelled the job")] = ""
 
 
 @dataclass(frozen=True)

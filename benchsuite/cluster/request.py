@@ -107,7 +107,7 @@ def _named(expression: str, known: Sequence[Node], partition: str) -> list[Node]
     for name in slurm.host_names(expression):
         if name not in by_name:
             raise SlurmError(
-                f"--nodelist {expression}: partition {partition} has no node {name}{nearest(name, by_name)}"
+                f"--nodelist {expression}: partition {partition} has no node {name}{_nearest_node(name, list(by_name))}"
             )
         node = by_name[name]
         if not node.usable:
@@ -128,3 +128,9 @@ def _can_run(usable: Sequence[Node], known: Sequence[Node], partition: str) -> s
 
 def _with_state(node: Node) -> str:
     return f"{node.name} is {node.state}" + (f" ({node.reason})" if node.reason else "")
+
+
+def _nearest_node(name: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown node."""
+    words = nearest(name, known)
+    return words if len(known) <= 20 or not words.startswith("; known") else "; sinfo --Node lists its nodes"

@@ -79,7 +79,7 @@ def text(fleet: Fleet, out: Path, submission: int, repeats: int | None = None) -
     repeat = ["--repeat", str(repeats or fleet.repeats)] if repeats or fleet.repeats else []
     changes = ["--", *fleet.changes] if fleet.changes else []
     exports = (f"export {name}={shlex.quote(value)}" for name, value in sorted(fleet.environ.items()))
-    filled = _SCRIPT.format(
+    return _SCRIPT.format(
         title=f"Run {fleet.run_id} of benchsuite: the profile {' '.join(fleet.profile.split())}",
         submission=submission,
         no_out=NO_OUT,
@@ -95,7 +95,6 @@ def text(fleet: Fleet, out: Path, submission: int, repeats: int | None = None) -
         words=f'jobs {shlex.join([*fleet.words, *repeat])} -o "$out/$node" {shlex.join(changes)}'.rstrip(),
         resume=f'jobs --resume "$out/$node" {shlex.join(repeat)}'.rstrip(),
     )
-    return filled
 
 
 def _run(fleet: Fleet, out: Path) -> list[str]:

@@ -105,8 +105,15 @@ def check_present() -> None:
 
 
 def partitions() -> tuple[list[str], str | None]:
-    """The names of all partitions, and that of the default one (None without one)."""
-    names = _call("sinfo", "--noheader", "--format=%P").split()
+    """The names of all partitions, and that of the default one (None without one).
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    try:
+        names = _call("sinfo", "--noheader", "--format=%P").split()
+    except SlurmError as error:
+        raise SlurmError(f"--slurm: Slurm does not answer: {error}; check it with: sinfo") from None
     default = next((name.rstrip("*") for name in names if name.endswith("*")), None)
     return list(dict.fromkeys(name.rstrip("*") for name in names)), default
 
@@ -230,7 +237,8 @@ def _call(*words: str, environ: Mapping[str, str] | None = None) -> str:
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{words[0]}: Slurm does not answer within {ANSWER_LIMIT_S:g} s") from None
     if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        printed = done.stderr.decode(errors="replace").strip().splitlines()
+        lines = [line for line in printed if not line.startswith("Try ")]
         why = re.sub(r"^\w+: (error|fatal): ", "", lines[-1]) if lines else f"exit status {done.returncode}"
         raise SlurmError(f"{words[0]}: {one_line(why)}")
     return done.stdout.decode(errors="replace")

@@ -139,7 +139,9 @@ def _ended(job: SlurmJob | None, left_exit: int | None, tally: Tally | None) -> 
     """
     cut_off = _CUT_OFF.get(job.state) if job else None
     if job and cut_off and left_exit not in (0, 1, TIME_LIMIT):
-        return cut_off, job.reason if job.state == NEVER_STARTED else f"Slurm reports {job.state}"
+        if job.state == NEVER_STARTED or _NEVER.match(job.reason):
+            return "refused", job.reason
+        return cut_off, f"Slurm reports {job.state}"
     exit = left_exit if left_exit is not None else job.exit_code if job else None
     if exit in _BY_EXIT:
         return _BY_EXIT[exit]

@@ -35,7 +35,7 @@ class Survey:
         lines = self.folder.submitted()
         newest = _newest(self.fleet, lines)
         known = _by_job(lines)
-        seen = {job.id: job for job in slurm.jobs(self.fleet.job_name)} if newest else {}
+        seen = {job.id: job for job in slurm.jobs(self.fleet.job_name)}
         for job in seen.values():  # a job that Slurm took, but whose line a crash kept from being written
             of = self.fleet.from_comment(job.comment)
             if of and of[1] > newest.get(of[0], ("", 0))[1]:
@@ -83,7 +83,7 @@ class Survey:
             at=datetime.now(timezone.utc).isoformat(),
             state=job.state,
             exit_code=job.exit_code,
-            reason=job.reason if job.state == slurm.NEVER_STARTED else "",
+            reason=job.reason,
         )
         try:
             self.folder.note(line)

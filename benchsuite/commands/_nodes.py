@@ -88,7 +88,7 @@ def table(statuses: Sequence[NodeStatus], rows: int | None = None) -> Table:
     """The nodes as a table.
 
     Args:
-        rows: the most nodes to show; all if None.
+        rows: the most nodes to show, with a line about all of them; all nodes and no such line if None.
     """
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), caption_justify="left")
     for heading in ("node", "state", "job", "tasks", ""):
@@ -100,8 +100,9 @@ def table(statuses: Sequence[NodeStatus], rows: int | None = None) -> Table:
         shown.add_row(
             escape(status.node), status.word, status.job_id or "", tasks, escape(one_line(status.detail)), style=style
         )
-    hidden = len(statuses) - len(order[:rows])
-    shown.caption = summary(statuses) + (f"; {hidden} nodes are not shown" if hidden else "")
+    if rows is not None:
+        hidden = len(statuses) - len(order[:rows])
+        shown.caption = summary(statuses) + (f"; {hidden} nodes are not shown" if hidden else "")
     return shown
 
 

@@ -33,13 +33,14 @@ def _of_nodes(shown: Path) -> int:
     from benchsuite.cluster import slurm
     from benchsuite.cluster.fleet import FleetDir
     from benchsuite.cluster.survey import Survey
-    from benchsuite.commands._nodes import quoted, table
+    from benchsuite.commands._nodes import quoted, summary, table
     from benchsuite.commands._terminal import console
     from benchsuite.describe.invocation import program, resume_command
 
     slurm.check_present()
     statuses = Survey(FleetDir(shown.absolute())).look()
     console().print(table(statuses))
+    console().print(f"{summary(statuses)}.")
     for status in statuses:
         if status.stays:
             why = "never starts" if status.stays == "never" else "does not start before an administrator acts"
