@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from benchsuite.errors import OutputError, reason
 from benchsuite.rundir import check_empty, make_folder, read_record
-from benchsuite.schema import Record, to_json
+from benchsuite.schema import SCHEMA, Record, to_json
 from benchsuite.writing import write_new
 
 FOLDER = ".cluster"
@@ -26,7 +26,7 @@ FOLDER = ".cluster"
 class Fleet(Record, frozen=True, kw_only=True):
     """`fleet.json`: what runs on which nodes, and with which Python."""
 
-    schema: int = 1
+    schema: int = SCHEMA
     kind: Literal["fleet"] = "fleet"
     run_id: Annotated[str, Meta(description="part of the name and comment of each Slurm job of the run")]
     created: Annotated[str, Meta(description="wall clock, ISO 8601")]

@@ -88,13 +88,16 @@ def submit(
     more: Sequence[str] = (),
     repeats: int | None = None,
     asked_to_stop: Callable[[], bool] = lambda: False,
-) -> None:
+) -> int:
     """Submit a job for each node. If Slurm does not take one of them, none of them is left.
 
     Args:
         more: further arguments of sbatch, after those of the run.
         repeats: a new number of repeats of the run.
         asked_to_stop: looked at before each job; those that are not submitted then are left to a resume.
+
+    Returns:
+        The number of jobs that were submitted.
 
     Raises:
         SlurmError: Slurm does not take a job; those of this submission are cancelled.
@@ -106,7 +109,7 @@ def submit(
     try:
         for node in nodes:
             if asked_to_stop():
-                return
+                break
             words = [*sbatch_options(fleet, node, number, more), str(folder.script(number)), node.name]
             submitted.append(slurm.submit(words, script.handed_on(environ)))
             at = datetime.now(timezone.utc).isoformat()
@@ -114,3 +117,4 @@ def submit(
     except (SlurmError, OutputError):
         slurm.cancel(submitted)
         raise
+    return len(submitted)
