@@ -122,7 +122,7 @@ def node_status(
 
 
 def _why_waiting(job: SlurmJob) -> tuple[str]:
-    again = f"started again by Slurm ({job.restarts} times); " if job.restarts else ""
+    again = f"restarted by Slurm, restart {job.restarts}; " if job.restarts else ""
     return (f"{again}{job.reason}" if job.reason not in ("", "None") else again.removesuffix("; "),)
 
 

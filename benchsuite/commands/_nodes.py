@@ -76,12 +76,12 @@ def line_of(status: NodeStatus) -> str:
 
 
 def summary(statuses: Sequence[NodeStatus]) -> str:
-    """Such as "4 nodes: 3 running, 1 ok; 37 of 80 tasks have ended"."""
+    """Such as "4 nodes: 3 running, 1 ok; tasks: 37 of 80 have ended"."""
     from benchsuite.cluster.waiting import closing_words
 
     tallies = [status.tally for status in statuses if status.tally]
     ended, total = sum(tally.ended for tally in tallies), sum(tally.total for tally in tallies)
-    return f"{closing_words(statuses)}; {ended} of {total} tasks have ended" if tallies else closing_words(statuses)
+    return f"{closing_words(statuses)}; tasks: {ended} of {total} have ended" if tallies else closing_words(statuses)
 
 
 def table(statuses: Sequence[NodeStatus], rows: int | None = None) -> Table:

@@ -238,7 +238,7 @@ def _submit_and_wait(
     with Interrupt() as interrupt:
         if nodes:
             count = submit.submit(folder, nodes, os.environ, more, repeats, interrupt.asked)
-            say(f"{_jobs(count)} submitted, one for each node; their script: {shown}/.cluster/submission-*.sh")
+            say(f"{_jobs(count)} submitted; script: {shown}/.cluster/submission-*.sh")
         if detach and not interrupt.asked():
             say(f"Watch: {program()} status {quoted(shown)}", f"End: {program()} stop {quoted(shown)}")
             return 0
