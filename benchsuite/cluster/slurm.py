@@ -15,7 +15,7 @@ from benchsuite.errors import UsageError, one_line
 ANSWER_LIMIT_S = 120.0
 _COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 # These variables change what the commands print.
-_FORMATS = re.compile(r"(SQUEUE|SINFO|SACCT|SCONTROL)_\w+|SLURM_TIME_FORMAT|LC_ALL")
+_FORMATS = re.compile(r"(SQUEUE|SINFO|SACCT|SCONTROL)_\w+|SLURM_TIME_FORMAT")
 # States in which sinfo lists a node that can run jobs, now or when its present job has ended.
 _USABLE = {"idle", "mixed", "allocated", "completing", "planned", "reserved"}
 # Behind a state: ~ # % power saving, $ maintenance, @ ^ reboot, ! - planned. A node with * does not answer.
@@ -229,9 +229,7 @@ def _call(*words: str, environ: Mapping[str, str] | None = None) -> str:
     given = os.environ if environ is None else environ
     clean = {name: value for name, value in given.items() if not _FORMATS.fullmatch(name)}
     try:
-        done = subprocess.run(
-            words, env={**clean, "LC_ALL": "C"}, capture_output=True, timeout=ANSWER_LIMIT_S, stdin=subprocess.DEVNULL
-        )
+        done = subprocess.run(words, env=clean, capture_output=True, timeout=ANSWER_LIMIT_S, stdin=subprocess.DEVNULL)
     except FileNotFoundError:
         raise SlurmError(f"{words[0]} is not on PATH") from None
     except subprocess.TimeoutExpired:
