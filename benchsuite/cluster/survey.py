@@ -57,9 +57,9 @@ class Survey:
     def _status(self, node: str, job_id: str | None, submission: int, job: SlurmJob | None) -> NodeStatus:
         left = kernel_files.whole(kernel_files.read(self.folder.end(node, submission)) or "") if job_id else None
         status = node_status(node, job_id, job, left, self._tallies.of(self.folder.node(node)))
-        if status.word in ("refused", "failed", "nothing ran") and not status.detail:
-            last = last_line(self.folder.log(node, submission))
-            return NodeStatus(node, status.word, last, job_id, status.tally)
+        if status.word in ("refused", "failed", "nothing ran"):
+            details = filter(None, [status.detail, last_line(self.folder.log(node, submission))])
+            return NodeStatus(node, status.word, "; ".join(details), job_id, status.tally)
         return status
 
     def give_up(self, status: NodeStatus) -> None:
