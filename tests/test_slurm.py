@@ -70,7 +70,7 @@ def held(tmp_path: Path, *more: str) -> Path:
 
 
 def test_whatever_ends_the_jobs_of_nodes_a_resume_runs_what_is_left(tmp_path: Path) -> None:
-    profile = write_profile(tmp_path / "p.json", long={"min_time_s": 3})
+    profile = write_profile(tmp_path / "p.json", long={"min_time_s": 8})
     out = tmp_path / "out"
     running = start(
         "jobs", str(profile), "--slurm", "-o", "out", cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True
