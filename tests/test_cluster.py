@@ -187,7 +187,8 @@ def test_words_with_blanks_and_quotes_reach_benchsuite_as_they_are(tmp_path: Pat
     (folder.path / "n1" / "run.json").touch()
     run_script(folder, "n1")
     printed = folder.log("n1", 1).read_text().splitlines()
-    assert printed[-7:-1] == ["benchsuite", "jobs", "--resume", f"{folder.path}/n1", "--repeat", "3"]
+    assert printed[-5:-1] == ["benchsuite", "jobs", "--resume", f"{folder.path}/n1"]  # it knows its repeats
+    assert '--resume "$out/$node" --repeat 5' in script.text(fleet, folder.path, 2, repeats=5)
 
 
 def test_a_node_on_which_something_is_missing_says_so_by_its_exit_status(tmp_path: Path) -> None:

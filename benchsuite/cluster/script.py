@@ -74,9 +74,10 @@ def text(fleet: Fleet, out: Path, submission: int, repeats: int | None = None) -
     Args:
         out: the results folder, an absolute path.
         submission: its number.
-        repeats: the value of --repeat for a node that continues; that of the run if None.
+        repeats: a new value of --repeat; None for that of the run. A node that continues knows its own.
     """
     repeat = ["--repeat", str(repeats or fleet.repeats)] if repeats or fleet.repeats else []
+    more = ["--repeat", str(repeats)] if repeats else []
     changes = ["--", *fleet.changes] if fleet.changes else []
     exports = (f"export {name}={shlex.quote(value)}" for name, value in sorted(fleet.environ.items()))
     return _SCRIPT.format(
@@ -93,7 +94,7 @@ def text(fleet: Fleet, out: Path, submission: int, repeats: int | None = None) -
         exports="\n".join(exports),
         run=" ".join(map(shlex.quote, _run(fleet, out))),
         words=f'jobs {shlex.join([*fleet.words, *repeat])} -o "$out/$node" {shlex.join(changes)}'.rstrip(),
-        resume=f'jobs --resume "$out/$node" {shlex.join(repeat)}'.rstrip(),
+        resume=f'jobs --resume "$out/$node" {shlex.join(more)}'.rstrip(),
     )
 
 

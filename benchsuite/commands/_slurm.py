@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchsuite.errors import Interrupted, UsageError
+from benchsuite.errors import UsageError
 
 if TYPE_CHECKING:
     from benchsuite.cluster.fleet import Fleet, FleetDir
@@ -231,6 +230,7 @@ def _submit_and_wait(
     from benchsuite.cluster import submit
     from benchsuite.cluster.survey import Survey
     from benchsuite.cluster.waiting import Waiting
+    from benchsuite.commands._ending import end_or_leave, jobs_of
     from benchsuite.commands._nodes import NodesShown, close, quoted, say
     from benchsuite.describe.invocation import program
     from benchsuite.launch.interrupt import Interrupt
@@ -238,7 +238,7 @@ def _submit_and_wait(
     with Interrupt() as interrupt:
         if nodes:
             count = submit.submit(folder, nodes, os.environ, more, repeats, interrupt.asked)
-            say(f"{_jobs(count)} submitted; script: {shown}/.cluster/submission-*.sh")
+            say(f"{jobs_of(count)} submitted; script: {shown}/.cluster/submission-*.sh")
         if detach and not interrupt.asked():
             say(f"Watch: {program()} status {quoted(shown)}", f"End: {program()} stop {quoted(shown)}")
             return 0
@@ -246,51 +246,5 @@ def _submit_and_wait(
         with NodesShown() as display:
             statuses = Waiting(survey, display.show, display.say, interrupt.asked).wait()
     if interrupt.signum is not None:
-        _interrupted(folder.fleet(), interrupt.signum, shown)
+        end_or_leave(folder.fleet(), interrupt.signum, shown)
     return close(statuses, shown)
-
-
-def _interrupted(fleet: Fleet, signum: int, shown: Path) -> None:
-    """End the jobs of the run or leave them: at Ctrl-C the user answers, and a terminal that closes leaves them.
-
-    Raises:
-        Interrupted: always.
-    """
-    from benchsuite.cluster.stopping import live_jobs
-    from benchsuite.commands._nodes import quoted, say
-    from benchsuite.describe.invocation import program
-
-    left = live_jobs(fleet)
-    if left and (signum == signal.SIGHUP or not _wants_end(len(left), signum)):
-        say(f"{_jobs(len(left))} left in Slurm.", f"End: {program()} stop {quoted(shown)}")
-    elif left:
-        end_jobs(fleet)
-    say(f"Continue: {program()} jobs --resume {quoted(shown)}")
-    raise Interrupted(signum)
-
-
-def _wants_end(count: int, signum: int) -> bool:
-    """Whether the jobs are to end: at Ctrl-C on a terminal the user is asked, and a second Ctrl-C says yes."""
-    if signum != signal.SIGINT or not sys.stdin.isatty() or not sys.stderr.isatty():
-        return True
-    try:
-        return click.confirm(f"End the {_jobs(count)} of this run?", default=True, err=True)
-    except click.Abort:
-        return True
-
-
-def end_jobs(fleet: Fleet) -> bool:
-    """End the jobs of a run, and say what is left; whether nothing is."""
-    from benchsuite.cluster.stopping import stop
-    from benchsuite.commands._nodes import say
-    from benchsuite.launch.interrupt import Interrupt
-
-    say("ending the jobs: running tasks have some seconds to end; Ctrl-C again cancels them at once")
-    with Interrupt() as again:
-        done = stop(fleet, again.asked)
-    say(f"{_jobs(done.ended)} ended." + (f" Slurm still has {', '.join(done.left)}." if done.left else ""))
-    return not done.left
-
-
-def _jobs(count: int) -> str:
-    return f"{count} job" if count == 1 else f"{count} jobs"

@@ -51,7 +51,7 @@ def _stop_nodes(folder: Path) -> int:
     from benchsuite.cluster import slurm
     from benchsuite.cluster.fleet import FleetDir
     from benchsuite.cluster.stopping import live_jobs
-    from benchsuite.commands._slurm import end_jobs
+    from benchsuite.commands._ending import end_jobs
     from benchsuite.describe.invocation import resume_command
 
     slurm.check_present()
