@@ -56,6 +56,18 @@ def test_a_tree_that_must_end_says_why(begin: Callable[..., Tree], stops: bool, 
     assert found.asked_s is not None
 
 
+@pytest.mark.parametrize(("late_s", "ended"), [(0.0, "interrupted"), (0.2, "interrupted"), (9.0, "exited")])
+def test_a_tree_that_ends_by_sigterm_is_interrupted_if_the_run_gets_it_too(
+    begin: Callable[..., Tree], late_s: float, ended: str
+) -> None:
+    """A batch system sends SIGTERM to all processes of a job, in no order."""
+    tree = begin("sh", "-c", "kill $$")
+    wait_for(lambda: tree.poll() is not None)
+    asked_s = time.monotonic() + late_s
+    found = supervise.supervise(tree, bounded(asked_s + 60, lambda: time.monotonic() >= asked_s))
+    assert (found.code, found.ended) == (-15, ended)
+
+
 def test_one_that_ignores_the_request_is_killed_after_the_grace(
     begin: Callable[..., Tree], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

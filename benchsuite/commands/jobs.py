@@ -17,6 +17,7 @@ import click
 
 from benchsuite.commands import completion
 from benchsuite.commands._changes import WithChanges
+from benchsuite.commands._slurm import slurm_options
 from benchsuite.commands._traces import add_tracks, new_folder, recorded
 from benchsuite.describe.invocation import (
     EXCLUDE,
@@ -78,6 +79,7 @@ _EPILOG = (
 @click.option("--profile-fp32", "cores", is_flag=True, help="Record the use of the cores of each task, with ncu.")
 @click.option("--dry-run", is_flag=True, help="Print each task and its command line; start nothing.")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
+@slurm_options
 def command(
     profile: str | None,
     data: str | None,
@@ -273,6 +275,4 @@ def _close(progress: Progress, total: int, folder: Path | None, *, traced: bool)
             click.echo(f"Recordings: {folder}/logs/*.trace.*    Read one: {program()} trace --read FILE", err=True)
         elif folder:
             click.echo(f"Results: {folder}    Report: {program()} report {shlex.quote(str(folder))}", err=True)
-    if idle == total:
-        return 3
-    return 0 if counts["ok"] == total else 1
+    return 3 if idle == total else int(counts["ok"] != total)

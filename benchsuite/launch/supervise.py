@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from benchsuite.launch.process import KILL_LIMIT_S, Tree
 GRACE_S = 5.0
 # A process that SIGKILL does not end within this time is stuck in the kernel: the run continues without it.
 STUCK_S = 10.0
+# A batch system sends SIGTERM to all processes of a job. A worker may end by it before the run notices its own.
+SWEPT_S = 0.5
 
 
 def never() -> bool:
@@ -56,6 +59,7 @@ class Supervision:
         self._tree, self._hurried = tree, hurried
         self._ended: Ended = "exited"
         self._asked_s: float | None = None
+        self._swept_s: float | None = None
         self._stuck = False
 
     def step(self, why_end: Callable[[], Ended | None]) -> bool:
@@ -64,9 +68,9 @@ class Supervision:
         Args:
             why_end: the reason to end the tree now, or None; not called again after it gave one.
         """
-        if self._tree.poll() is not None:
-            return True
         now_s = time.monotonic()
+        if (code := self._tree.poll()) is not None:
+            return self._asked_s is not None or code != -signal.SIGTERM or self._swept(why_end, now_s)
         if self._asked_s is None:
             if why := why_end():
                 self._ended, self._asked_s = why, now_s
@@ -76,6 +80,18 @@ class Supervision:
         elif self.grace_left_s() == 0.0:
             self._tree.kill(limit_s=0.2)  # short, and repeated at the next step: other trees wait for theirs
         return self._stuck
+
+    def _swept(self, why_end: Callable[[], Ended | None], now_s: float) -> bool:
+        """A tree that SIGTERM ended is interrupted if the run is asked to end at the same time.
+
+        Returns:
+            Whether that is decided.
+        """
+        self._swept_s = self._swept_s or now_s
+        if why_end() == "interrupted":
+            self._ended, self._asked_s = "interrupted", self._swept_s
+            return True
+        return now_s > self._swept_s + SWEPT_S
 
     def grace_left_s(self) -> float:
         """The rest of the grace of a tree that was asked to end; 0 for one that ended by itself, or in a hurry."""
