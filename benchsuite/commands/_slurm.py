@@ -81,7 +81,7 @@ def _start(wanted: Request, given: dict[str, Any], detach: bool) -> int:
     from benchsuite.cluster import request, submit
     from benchsuite.cluster.fleet import FleetDir
     from benchsuite.cluster.slurm import SlurmError
-    from benchsuite.rundir import new_default_out
+    from benchsuite.default_out import new_default_out
 
     if given["profile"] is None:
         raise click.UsageError("Missing argument 'PROFILE'; 'benchsuite list profiles' shows the shipped ones.")
