@@ -87,10 +87,7 @@ def convolution(
     """Vmap's rule for convolutions; it returns [N, B, C, ...]."""
     x, weight, bias = lowered(x, weight, bias)
     if dims[0] is None and groups == 1:  # one input: the models are more output channels
-        if transposed:
-            weight = folded(1, weight, dims[1], models)
-        else:
-            weight = folded(0, weight, dims[1], models)
+        weight = folded(1 if transposed else 0, weight, dims[1], models)
     else:
         x, weight, groups = folded(1, x, dims[0], models), folded(0, weight, dims[1], models), groups * models
     bias = flat_or_none(bias, dims[2], models)
@@ -233,7 +230,7 @@ def register(name: str, of_one: Callable[..., Tensor], rule: Callable[..., tuple
     """
 
     def batched(keyset: torch._C.DispatchKeySet, *args: Any) -> Tensor:
-        level = functorch.maybe_current_level()
+        level = functorch.maybe_current_level() or 0  # vmap is on, so that there is one
         pairs = [functorch._unwrap_batched(arg, level) if isinstance(arg, Tensor) else (arg, None) for arg in args]
         models = next(arg.shape[dim] for arg, dim in pairs if dim is not None)
         with torch._C._ExcludeDispatchKeyGuard(BATCHED):
