@@ -22,8 +22,10 @@ pytestmark = pytest.mark.torch
 PRODUCTS = ("convolution", "convolution_backward", "mm", "bmm", "addmm", "baddbmm")
 # Of the largest value, after one step; bf16 has 8 bits.
 CLOSE = 2e-2
-# These last for longer than all others together.
-SLOW = ("convnet", "deepspeech2", "neural_style", "scaling", "ssd", "subpixel")
+# These last for longer than all others together; the others have the same layers.
+SLOW = ("bert", "convnet", "deepspeech2", "neural_style", "scaling", "ssd", "subpixel")
+# Some CPUs have no LSTM or GRU in bf16 for the solo models.
+RECURRENT = ("gnmt", "translator", "wlm")
 
 
 class Checked(TorchDispatchMode):
@@ -36,7 +38,7 @@ class Checked(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
         floats = [arg.dtype for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
-        if name in PRODUCTS or "scaled_dot_product" in name:
+        if name in PRODUCTS or ("scaled_dot_product" in name and "backward" not in name):
             self.seen.add(name)
             assert len(set(floats)) <= 1, f"{name}: {floats}"
         elif "batch_norm" in name and "backward" not in name:
@@ -48,11 +50,15 @@ class Checked(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", [name for name in fusible_models() if name not in SLOW])
+@pytest.mark.parametrize("name", [name for name in fusible_models() if name not in (*SLOW, *RECURRENT)])
 def test_kernels_of_an_array_in_bf16_get_the_dtypes_that_a_gpu_takes(name: str) -> None:
     with Checked() as checked:
         found = compare(
-            import_module(f"benchsuite.models.{name}"), three(name)[:2], 1, Training(precision="bf16"), dtype=torch.float32
+            import_module(f"benchsuite.models.{name}"),
+            three(name)[:2],
+            1,
+            Training(precision="bf16"),
+            dtype=torch.float32,
         )
     assert checked.seen
     assert found.losses <= CLOSE, found
