@@ -28,7 +28,7 @@ SLOW = ("bert", "convnet", "deepspeech2", "neural_style", "scaling", "ssd", "sub
 RECURRENT = ("gnmt", "translator", "wlm")
 
 
-class Checked(TorchDispatchMode):
+class Checked(TorchDispatchMode):  # type: ignore[misc]
     """Within this mode, kernels refuse tensors of several dtypes as those of a GPU do."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class Checked(TorchDispatchMode):
             assert len(set(floats)) <= 1, f"{name}: {floats}"
         elif "batch_norm" in name and "backward" not in name:
             self.seen.add(name)
-            x, weight, *others = args[0].dtype, *args[1:]
-            of_weights = torch.float32 if isinstance(weight, Tensor) else x
+            x: torch.dtype = args[0].dtype
+            of_weights = torch.float32 if isinstance(args[1], Tensor) else x
             assert all(dtype in (x, of_weights) for dtype in floats), f"{name}: {floats}"
             assert len(set(floats[1:])) <= 1, f"{name}: {floats}"
         return func(*args, **(kwargs or {}))
@@ -62,3 +62,9 @@ def test_kernels_of_an_array_in_bf16_get_the_dtypes_that_a_gpu_takes(name: str) 
         )
     assert checked.seen
     assert found.losses <= CLOSE, found
+
+
+def test_statistics_in_fp32_need_weights_in_fp32_beside_an_input_in_bf16() -> None:
+    x, mean, var = torch.ones(2, 3, dtype=torch.bfloat16), torch.zeros(3), torch.ones(3)
+    with Checked(), pytest.raises(AssertionError, match="batch_norm"):
+        torch.native_batch_norm(x, None, None, mean, var, True, 0.1, 1e-5)
