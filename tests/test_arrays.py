@@ -54,7 +54,7 @@ SMALLER: dict[str, dict[str, Any]] = {
 
 def fusible_models() -> list[str]:
     models = [entries.declared(name, None) for name in entries.names()]
-    return [model.name for model in models if model.parallel and not model.not_fused]
+    return [model.name for model in models if model.parallel and not model.not_fused and "lr" in model.parameters]
 
 
 def three(name: str, **changed: Any) -> list[dict[str, Any]]:

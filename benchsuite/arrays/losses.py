@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from benchsuite.arrays.rules import needs_rules, rules
+from benchsuite.arrays.rules import Rules
 from benchsuite.arrays.stacking import Stacked
 from benchsuite.models import Batch, Carry, Loss
 
@@ -38,11 +38,10 @@ def losses_of(
         mixed: autocast will be on.
     """
     templates = {name: one.template for name, one in nets.items()}
-    needed = needs_rules(templates)
 
     def one(state: State, zero: Tensor, batch: Batch, carry: Carry) -> tuple[Tensor, Carry]:
         models = {name: partial(called, template, *state[name]) for name, template in templates.items()}
-        with rules(needed, zero, mixed):
+        with Rules(zero, mixed):
             value, carry = loss(models, batch, carry)
         return value, () if carry is None else carry  # vmap returns tensors only
 

@@ -1,18 +1,16 @@
-"""Functions of torch that an array computes in another way, because vmap has no rule for them or a slow one."""
+"""Functions of torch that an array computes in another way, because vmap has no rule for them or an unfit one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from benchsuite.arrays import recurrent
+from benchsuite.arrays import layers, recurrent
 from benchsuite.errors import ModelError
 
 # Functions that autocast computes in fp32. vmap takes them apart before autocast sees them, so the mode casts their
@@ -40,11 +38,12 @@ FULL_PRECISION = frozenset(
         Tensor.log_softmax,
     }
 )
+CHANGED = frozenset({*layers.RULES, *recurrent.RULES, *FULL_PRECISION, torch.embedding})
 HALF = (torch.float16, torch.bfloat16)
 
 
 class Rules(TorchFunctionMode):
-    """Within this mode, recurrent layers and embeddings compute in a way that suits vmap.
+    """Within this mode, layers compute in a way that suits vmap; see `recurrent` and `folding`.
 
     Args:
         zero: an integer 0 of each model, int64 of no dimensions within vmap.
@@ -57,6 +56,11 @@ class Rules(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func not in CHANGED:
+            return func(*args, **kwargs)
+        rule = layers.RULES.get(func)
+        if rule is not None:
+            return rule(*args, **kwargs)
         rule = recurrent.RULES.get(func)
         if rule is not None:
             check_recurrent(func, args)
@@ -93,14 +97,3 @@ def check_recurrent(func: Any, args: tuple[Any, ...]) -> None:
         raise ModelError(f"array: packed sequences of {func.__name__} cannot be fused; pad them")
     if func is torch.lstm and args[1][0].shape[-1] != args[1][1].shape[-1]:
         raise ModelError("array: an LSTM with proj_size cannot be fused")
-
-
-def needs_rules(modules: Mapping[str, nn.Module]) -> bool:
-    """Whether modules have layers for which `Rules` has rules. A mode costs the host time at each call of torch."""
-    kinds = (nn.RNNBase, nn.RNNCellBase, nn.Embedding)
-    return any(isinstance(part, kinds) for module in modules.values() for part in module.modules())
-
-
-def rules(needed: bool, zero: Tensor, mixed: bool) -> AbstractContextManager[Any]:
-    """The mode, or a context without effect."""
-    return Rules(zero, mixed) if needed or mixed else nullcontext()

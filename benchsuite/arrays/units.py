@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 from benchsuite.arrays.changes import LearningOfEach
 from benchsuite.arrays.learning import learner_of_each
 from benchsuite.arrays.losses import called, keep_in_place
-from benchsuite.arrays.rules import needs_rules, rules
+from benchsuite.arrays.rules import Rules
 from benchsuite.arrays.stacking import Stacked, stack
 from benchsuite.describe.training import Training
 from benchsuite.errors import ModelError
@@ -140,14 +140,13 @@ def chosen(units: int, count: int) -> set[int]:
 def losses_of_units(units: Sequence[Unit], chain: Chain, zeros: Tensor, mixed: bool) -> Callable[[Batch, Carry], Any]:
     """The loss of each model as a function of the batch."""
     count = len(zeros)
-    needed = needs_rules({str(i): unit.template for i, unit in enumerate(units) if isinstance(unit, Stacked)})
 
     def one(unit: Stacked, params: Any, buffers: Any, zero: Tensor, flow: Any) -> Any:
-        with rules(needed, zero, mixed):
+        with Rules(zero, mixed):
             return called(unit.template, params, buffers, *arguments(flow))
 
     def last(zero: Tensor, flow: Any, batch: Batch) -> Tensor:
-        with rules(False, zero, mixed):
+        with Rules(zero, mixed):
             return chain.loss(flow, batch)
 
     def apart(flow: Any, stacked: bool) -> list[Any]:
