@@ -20,9 +20,10 @@ Counts = NDArray[np.int64]
 def failing_places(grid: Grid) -> dict[str, list[str]]:
     """Node -> what fails significantly more often there, in words: the node, and those of its GPUs.
 
-    Each job is a stratum of Fisher's exact test. Nodes and GPUs have half of the error of 5 % each (Holm).
+    Each job is a stratum of Fisher's exact test. Nodes and GPUs have half of the error of 5 % each (Holm). A job that
+    never succeeds on a node does not count there: `never_words` names it.
     """
-    fail, ended = _tasks(grid)
+    fail, ended = _without_never(*_tasks(grid))
     found: dict[str, list[str]] = defaultdict(list)
     for n in _named(fail.sum(axis=2), ended.sum(axis=2)):
         own, of, others = _numbers(fail.sum(axis=2), ended.sum(axis=2), n)
@@ -62,12 +63,16 @@ def _tasks(grid: Grid) -> tuple[Counts, Counts]:
     return fail, ended
 
 
+def _without_never(fail: Counts, ended: Counts) -> tuple[Counts, Counts]:
+    """The same without the tasks of a job on a node where each of them fails."""
+    counted = ~(fail == ended).all(axis=2, keepdims=True)
+    return np.where(counted, fail, 0), np.where(counted, ended, 0)
+
+
 def _of_gpus(grid: Grid, fail: Counts, ended: Counts) -> tuple[Counts, Counts]:
-    """The tasks of jobs that run on each GPU, of shape [jobs, all GPUs], without jobs that never succeed on a node."""
+    """The tasks of jobs that run on each GPU, of shape [jobs, all GPUs]."""
     each = np.array([[bool((job := grid.job(name, node)) and job.each) for node in grid.nodes] for name in grid.jobs])
-    never = (fail == ended).all(axis=2)
-    counted = (each & ~never)[:, :, None]
-    of_fail, of_ended = (np.where(counted, of, 0).reshape(len(grid.jobs), -1) for of in (fail, ended))
+    of_fail, of_ended = (np.where(each[:, :, None], of, 0).reshape(len(grid.jobs), -1) for of in (fail, ended))
     return of_fail, of_ended
 
 

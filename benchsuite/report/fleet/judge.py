@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,9 +12,10 @@ from benchsuite.report.fleet.failing import failing_places, never_words
 from benchsuite.report.fleet.folders import FleetFolders
 from benchsuite.report.fleet.grid import Grid, grids
 from benchsuite.report.fleet.node import NodeRecord
-from benchsuite.report.fleet.outliers import FleetOutlier, Found, fact_of, find_outliers, usual_fact
+from benchsuite.report.fleet.outliers import FleetOutlier, Found, fact_of, find_outliers, unlike_fact, usual_fact
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.show.format import count, few, one_line, signed
+from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS
 from benchsuite.report.stats.gpus import ALL_JOBS
 
 Word = Literal["PASS", "WARN", "FAIL", "NOT RUN"]
@@ -160,7 +161,8 @@ def _judged(g: int, grid: Grid, found: Found, folders: FleetFolders) -> Iterator
             *(Reason("FAIL", "failures", text) for text in failing.get(node.name, ())),
             *(_slow(outlier) for outlier in by_node.get(node.name, ())),
             *_fewer_gpus(node, usual_gpus),
-            *_unlike(grid, node, facts),
+            *_unlike_facts(node, facts, {cause for of in by_node.get(node.name, ()) for cause in of.causes}),
+            *_unlike_work(grid, node),
             *_plain(node, node.name in failing),
             *_alone(node, found.untested),
         ]
@@ -187,10 +189,16 @@ def never_words_of(grid: Grid, node: NodeRecord) -> Iterator[Reason]:
 def _slow(outlier: FleetOutlier) -> Reason:
     where = f"GPU {outlier.gpu.index} ({outlier.gpu.uuid}) is " if outlier.gpu else ""
     named = [_deviation(one.job, one.effect) for one in outlier.deviations]
-    causes = f"; likely cause: {', '.join(few(outlier.causes, _NAMED))}" if outlier.causes else ""
-    text = f"{where}{', '.join(few(named, _NAMED))}{causes}"
+    text = f"{where}{', '.join(few(named, _NAMED))}{_causes(outlier)}"
     slow = [one for one in outlier.deviations if one.effect <= -FAIL_EFFECT and one.ok >= MIN_REPEATS]
     return Reason("FAIL" if slow else "WARN", "slower" if outlier.slower else "faster", text)
+
+
+def _causes(outlier: FleetOutlier) -> str:
+    if not outlier.causes:
+        return ""
+    label = "" if outlier.causes[0] in (NO_TELEMETRY, NOTHING_DIFFERS) else "likely cause: "
+    return f"; {label}{', '.join(few(outlier.causes, _NAMED))}"
 
 
 def _deviation(job: str, effect: float) -> str:
@@ -206,12 +214,17 @@ def _fewer_gpus(node: NodeRecord, usual: int) -> Iterator[Reason]:
         yield Reason("WARN", "hardware", f"{count(len(node.gpus), 'GPU')} used, {usual} on most nodes")
 
 
-def _unlike(grid: Grid, node: NodeRecord, facts: Mapping[str, str | None]) -> Iterator[Reason]:
+def _unlike_facts(node: NodeRecord, facts: Mapping[str, str | None], causes: Collection[str]) -> Iterator[Reason]:
+    """The facts in which a node differs from most; those that are named as a likely cause are not repeated."""
     for what, usual in facts.items():
         own = fact_of(what, node)
-        if usual and own and own != usual:
+        if usual and own and own != usual and unlike_fact(what, own, usual) not in causes:
             text = f"{what} {one_line(own, 80)} (most nodes: {one_line(usual, 80)})"
             yield Reason("WARN", "hardware" if what in node.hardware else "software", text)
+
+
+def _unlike_work(grid: Grid, node: NodeRecord) -> Iterator[Reason]:
+    """The jobs that train something else, and those that the node's run lacks."""
     if node.name in grid.unlike:
         jobs = ", ".join(few((one_line(job, 60) for job in grid.unlike[node.name]), _NAMED))
         yield Reason("WARN", "unlike", f"trains something else than most nodes, so not compared: {jobs}")
@@ -222,9 +235,10 @@ def _unlike(grid: Grid, node: NodeRecord, facts: Mapping[str, str | None]) -> It
 
 
 def _plain(node: NodeRecord, failing: bool) -> Iterator[Reason]:
-    if node.fail and not failing:
-        ended = node.n - node.to_run
-        yield Reason("WARN", "failures", f"{node.fail:,} of {count(ended, 'task')} failed")
+    # Jobs that never succeed here have a reason of their own.
+    fail = sum(int(job.fail.sum()) for job in node.jobs.values() if int(job.ok.sum()) or job.to_run)
+    if fail and not failing:
+        yield Reason("WARN", "failures", f"{fail:,} of {count(node.n - node.to_run, 'task')} failed")
     if node.bad_files:
         yield Reason("WARN", "files", f"{count(node.bad_files, 'file')} cannot be used")
 

@@ -235,7 +235,12 @@ def _unlike_facts(node: NodeRecord, nodes: Sequence[NodeRecord]) -> Iterator[str
         usual = usual_fact(what, nodes)
         own = fact_of(what, node)
         if usual and own and own != usual:
-            yield f"its {what} is {own} (others {usual})"
+            yield unlike_fact(what, own, usual)
+
+
+def unlike_fact(what: str, own: str, usual: str) -> str:
+    """How a node differs in one fact, in words."""
+    return f"its {what} is {own} (others {usual})"
 
 
 def fact_of(what: str, node: NodeRecord) -> str | None:

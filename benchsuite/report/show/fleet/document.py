@@ -28,8 +28,8 @@ _NAMED = 8
 _ROWS, _FACTS = 12, 10
 _LEGEND = (
     "Nodes are sorted by verdict, the slowest first. machine score: of all GPUs of the node together. ± %: 95 % "
-    "interval of the speed over repeats. vs median: rate over all jobs against the median node of the same hardware. flagged: "
-    "tasks whose rate is not steady."
+    "interval of the speed over repeats. vs median: rate over all jobs against the median node of the same hardware. "
+    "flagged: tasks whose rate is not steady."
 )
 _JOBS_LEGEND = (
     "Rate of the median node; of its median GPU where a job runs on each GPU. spread: standard deviation between "
@@ -169,7 +169,9 @@ def _columns() -> tuple[Column[NodeRow], ...]:
         Column("± %", lambda row: _share(row.speed_half), right=True, rank=4, optional=True),
         Column("vs median %", lambda row: _signed(row.effect), right=True),
         Column("GPUs", lambda row: _whole_number(row.gpus), right=True, rank=5),
-        Column("failed", lambda row: Cell(f"{row.failed:,}", float(row.failed), "bad" if row.failed else "")),
+        Column(
+            "failed", lambda row: Cell(f"{row.failed:,}", float(row.failed), "bad" if row.failed else ""), right=True
+        ),
         Column("to run", lambda row: Cell(f"{row.to_run:,}", float(row.to_run)), right=True, rank=6),
         Column("flagged", lambda row: Cell(f"{row.flagged:,}", float(row.flagged)), right=True, rank=5),
         Column("driver", lambda row: Cell(row.driver or NONE), rank=7),
@@ -203,7 +205,12 @@ def _jobs(fleet: Fleet) -> Section:
         Column("node ", lambda row: Cell(row.slowest[0] if row.slowest else NONE), rank=1),
         Column("fastest %", lambda row: _end(row.fastest), right=True, rank=4),
         Column("node  ", lambda row: Cell(row.fastest[0] if row.fastest else NONE), rank=4),
-        Column("failed", lambda row: Cell(f"{row.failed:,}", float(row.failed), "bad" if row.failed else ""), rank=2),
+        Column(
+            "failed",
+            lambda row: Cell(f"{row.failed:,}", float(row.failed), "bad" if row.failed else ""),
+            right=True,
+            rank=2,
+        ),
     )
     return Section("Jobs over nodes", (table(columns, job_rows(fleet), _JOBS_LEGEND),))
 
