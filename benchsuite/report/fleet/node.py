@@ -163,6 +163,8 @@ def node_record(name: str, folder: str, summary: Summary, scoring: Scoring) -> N
     Raises:
         ProfileError: the weights do not fit.
     """
+    if not summary.jobs:
+        return NodeRecord(name, folder, problem=_why_empty(summary), bad_files=len(summary.bad_files))
     weighing = weigh(weights_for(summary.profile, scoring.weights), summary)
     scored = summary if scoring.penalized else without_penalty(summary)
     cells = gpu_cells(summary)
@@ -182,6 +184,15 @@ def node_record(name: str, folder: str, summary: Summary, scoring: Scoring) -> N
         repeats=max((len(job.repeats) for job in summary.jobs), default=0),
         bad_files=len(summary.bad_files),
     )
+
+
+def _why_empty(summary: Summary) -> str:
+    """Why a run has no results, by its first file that cannot be used."""
+    if not summary.bad_files:
+        return "no results in its folder"
+    first = summary.bad_files[0]
+    more = f", and {len(summary.bad_files) - 1} more files" if len(summary.bad_files) > 1 else ""
+    return f"no results that can be used: {first.file}: {first.reason}{more}"
 
 
 def _hardware(summary: Summary) -> dict[str, str]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchsuite.report.fleet.grid import Grid
 from benchsuite.report.fleet.node import Floats, NodeRecord, use_of
-from benchsuite.report.fleet.spread import MIN_PLACES, Spreads, over_jobs, tail_of, tested_spread
+from benchsuite.report.fleet.spread import MIN_PLACES, Spreads, over_jobs, spread_tests, tail_of
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.use import Use
 from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS, likely_cause
@@ -139,11 +139,11 @@ def _nodes(grid: Grid, least: float, error: float) -> tuple[_Tested | None, str]
 def _by_spread(deviations: Floats, least: float, error: float) -> _Tested:
     several = int(np.isfinite(deviations).any(axis=1).sum()) > 1
     if not several:
-        jobs = tested_spread(deviations, error, least, tail_of(deviations))
+        jobs = spread_tests(deviations, error, least, tail_of(deviations))
         return _Tested(None, (jobs.effect, jobs.adjusted), jobs.tests, (None, jobs.smallest))
     # The tail of a mean over jobs is that of a job over their number, about.
-    together = tested_spread(over_jobs(deviations), error / 2, least, tail_of(deviations) / len(deviations))
-    jobs = tested_spread(deviations, error / 2, least, tail_of(_without(deviations, together, least)))
+    together = spread_tests(over_jobs(deviations), error / 2, least, tail_of(deviations) / len(deviations))
+    jobs = spread_tests(deviations, error / 2, least, tail_of(_without(deviations, together, least)))
     return _Tested(
         (together.effect, together.adjusted),
         (jobs.effect, jobs.adjusted),

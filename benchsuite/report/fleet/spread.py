@@ -97,7 +97,7 @@ def tail_of(deviations: Floats) -> float:
     return max(found) if half > 0 else 0.0
 
 
-def tested_spread(deviations: Floats, error: float, least: float, tail: float = 0.0) -> Spreads:
+def spread_tests(deviations: Floats, error: float, least: float, tail: float = 0.0) -> Spreads:
     """Test each place of each row.
 
     Args:
