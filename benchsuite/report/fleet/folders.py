@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,10 @@ def find_fleet(out: Path, nodes_file: Path | None = None) -> FleetFolders | None
         if nodes_file:
             raise UsageError(f"--nodes: {one_line(str(out))} is no folder with a results folder for each node")
         return None
-    inner = [path for path in sorted(out.iterdir()) if _may_be_a_node(path)]
+    try:
+        inner = [path for path in sorted(out.iterdir()) if _may_be_a_node(path)]
+    except OSError as error:
+        raise ResultError(f"{out}: cannot be read: {reason(error)}") from None
     listed_in = nodes_file or next((file for name in (NODES_FILE, SUBMITTED) if (file := out / name).is_file()), None)
     listed = _listed(listed_in) if listed_in else None
     if listed is None:
@@ -76,22 +80,15 @@ def _may_be_a_node(path: Path) -> bool:
 
 
 def _several_hosts(runs: list[Path]) -> bool:
-    """Whether the runs are of two hosts or more. A run that cannot be read has a host of its own."""
+    """Whether the runs are of two hosts or more; runs that cannot be read do not count."""
     first: str | None = None
     for path in runs:
-        host = _host(path)
-        if first is not None and host != first:
-            return True
-        first = host
+        with contextlib.suppress(ResultError):
+            host = RunDir(path).run().machine.host
+            if first is not None and host != first:
+                return True
+            first = host
     return False
-
-
-def _host(run: Path) -> str:
-    try:
-        machine = RunDir(run).run().machine
-    except ResultError:
-        return f"unreadable {run}"
-    return machine.host
 
 
 def _listed(file: Path) -> list[str]:
