@@ -355,6 +355,15 @@ def test_a_job_that_fails_everywhere_drains_nobody_and_a_gpu_that_fails_is_named
     assert "GPU 5 (GPU-n3-5): 12 of 18 tasks failed (0.00 % on the other GPUs)" in found.nodes[0].words
 
 
+def test_nodes_without_gpus_are_compared_as_a_whole() -> None:
+    rng = np.random.default_rng(9)
+    records = []
+    for n in range(10):
+        made = made_record(f"n{n}", noise(rng, gpus=1) - (0.2 if n == 6 else 0.0), gpus=())
+        records.append(replace(made, jobs={name: replace(job, each=False) for name, job in made.jobs.items()}))
+    assert named(made_fleet(*records)) == [("n6", None, [ALL_JOBS])]
+
+
 def test_another_workload_under_the_same_name_is_not_compared() -> None:
     rng = np.random.default_rng(7)
     records = [made_record(f"n{n}", noise(rng)) for n in range(10)]

@@ -54,7 +54,7 @@ def never_words(grid: Grid, node: NodeRecord) -> Iterator[tuple[str, bool]]:
 
 def _tasks(grid: Grid) -> tuple[Counts, Counts]:
     """Failed and ended tasks, of shape [jobs, nodes, places]; a job of the whole node has its tasks at place 0."""
-    shape = (len(grid.jobs), len(grid.nodes), max(1, grid.gpus))
+    shape = (len(grid.jobs), len(grid.nodes), grid.width)
     fail, ended = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     for j, name in enumerate(grid.jobs):
         for n, node in enumerate(grid.nodes):

@@ -45,6 +45,11 @@ class Grid:
         """The largest number of GPUs of a node."""
         return max((len(node.gpus) for node in self.nodes), default=0)
 
+    @property
+    def width(self) -> int:
+        """The places of a node in arrays: its GPUs, or one for nodes without GPUs."""
+        return max(1, self.gpus)
+
     @cached_property
     def logs(self) -> Floats:
         """ln(items/s), of shape [jobs, nodes]: of the median GPU, or of the node as a whole."""
@@ -60,8 +65,8 @@ class Grid:
 
     @cached_property
     def gpu_logs(self) -> Floats:
-        """ln(items/s), of shape [jobs, nodes, GPUs]; NaN for jobs that do not run on each GPU."""
-        found = np.full((len(self.jobs), len(self.nodes), self.gpus), np.nan)
+        """ln(items/s), of shape [jobs, nodes, `width`]; NaN for jobs that do not run on each GPU."""
+        found = np.full((len(self.jobs), len(self.nodes), self.width), np.nan)
         for j, n, job in self._cells():
             if job.each:
                 found[j, n, : len(job.logs)] = job.logs

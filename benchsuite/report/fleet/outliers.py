@@ -199,7 +199,7 @@ def _named_nodes(grid: Grid, tested: _Tested | None, least: float, telemetry: _T
 
 def _named_gpus(grid: Grid, tested: _Tested | None, least: float, telemetry: _Telemetry) -> Iterator[FleetOutlier]:
     for place, found in _places(tested, least) if tested else ():
-        n, g = divmod(place, grid.gpus)
+        n, g = divmod(place, grid.width)
         deviations = _deviations(grid, found, n, g)
         causes = _informative(telemetry.causes(deviations, n, g))
         yield FleetOutlier(grid.nodes[n].name, grid.nodes[n].gpus[g], deviations, causes)
