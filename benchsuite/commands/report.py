@@ -1,4 +1,4 @@
-"""`benchsuite report`: one verdict, one table and one score of a run, or a table of machines."""
+"""`benchsuite report`: one verdict, one table and one score of a run; a table of machines; or a fleet of nodes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 from benchsuite.commands import completion
 
 if TYPE_CHECKING:
+    from benchsuite.report.fleet.folders import FleetFolders
     from benchsuite.report.show.asked import Asked
     from benchsuite.report.show.output import Target
 
@@ -87,6 +88,8 @@ def _conditions(_context: click.Context, _option: click.Parameter, value: str | 
     help="The machine's price; with --systems one for each.",
 )
 @click.option("--power", is_flag=True, help="Add machine score per watt of the GPUs.")
+@click.option("--nodes", metavar="FILE", help="The nodes of a fleet that were to run, one a line.")
+@click.option("--drain", is_flag=True, help="Print the scontrol commands that drain nodes of a fleet that fail.")
 def command(
     outs: tuple[Path, ...],
     compare: tuple[str, ...],
@@ -104,6 +107,8 @@ def command(
     partial: bool,
     prices: tuple[float, ...],
     power: bool,
+    nodes: str | None,
+    drain: bool,
     **files: str | None,
 ) -> int:
     """Report a run: a verdict, a table and a score.
@@ -111,15 +116,21 @@ def command(
     OUT is a results folder, a summary, a result or a baseline; the default is the newest run. Several OUT are runs of
     one machine, its sessions. BASE is the same; A,B,C are several runs of one machine. It also works during a run.
 
+    If OUT holds a results folder for each of several nodes, the report compares and judges the nodes.
+
     Exit status: 0; 1 if no task is ok (yet); 2 for wrong input; 3 if a condition of --fail-on holds.
     """
+    from benchsuite.commands._fleet import fleet_folders
     from benchsuite.errors import UsageError
     from benchsuite.report.show import output
     from benchsuite.report.show.asked import Asked
 
     if penalize_variance and no_penalize_variance:
         raise UsageError("--penalize-variance: does not go with --no-penalize-variance")
-    if "slower" in fail_on and not compare and not systems:
+    beside = {"compare": bool(compare), "compare-unlike": compare_unlike, "compare-gpus": compare_gpus}
+    beside |= {"power": power, "explain": explain, "traces": traces is not None}
+    folders = fleet_folders(outs, systems, nodes, drain, {**beside, "price": bool(prices)})
+    if "slower" in fail_on and not compare and not systems and not folders:
         raise UsageError("--fail-on slower: name a baseline with --compare")
     if explain and not compare and not systems:
         raise UsageError("--explain: name a baseline with --compare")
@@ -130,9 +141,9 @@ def command(
     asked = Asked(
         weights, margin / 100, not no_penalize_variance, partial, compare_unlike, compare_gpus, power, price, explain
     )
+    if folders:
+        return _fleet(folders, asked, targets, full, drain, fail_on)
     if systems:
-        beside = {"compare": compare, "compare-unlike": compare_unlike, "compare-gpus": compare_gpus}
-        beside |= {"power": power, "explain": explain, "traces": traces is not None}
         return _systems(outs, prices, [name for name, given in beside.items() if given], asked, targets, fail_on)
     return _report(outs, compare, asked, targets, full, fail_on, Path(traces) if traces else None)
 
@@ -151,13 +162,14 @@ def _report(
 
     from benchsuite import default_out
     from benchsuite.commands._terminal import console
+    from benchsuite.report.fleet.folders import only_run
     from benchsuite.report.show import output, terminal
     from benchsuite.report.show.asked import report_on
     from benchsuite.report.show.fail_on import holding
     from benchsuite.report.show.report import document
     from benchsuite.report.stats.smoke import smoke_check
 
-    outs = outs or (default_out.newest_run(os.environ),)
+    outs = tuple(only_run(out) for out in outs) or (default_out.newest_run(os.environ),)
     report = report_on(outs, bases, asked)
     if traces:
         from benchsuite.trace.in_report import traced_sections
@@ -171,6 +183,19 @@ def _report(
     _say_written(output.written(report, outs[0] if len(outs) == 1 else None, targets))
     check = smoke_check(report.summary)
     return _status(holding(report, fail_on), report.summary.any_ok or bool(check and check.train))
+
+
+def _fleet(
+    folders: FleetFolders, asked: Asked, targets: list[Target], full: bool, drain: bool, fail_on: tuple[str, ...]
+) -> int:
+    """The report of many nodes; the exit status."""
+    from benchsuite.commands._fleet import report_fleet
+    from benchsuite.report.show.fleet.conditions import holding_fleet
+    from benchsuite.report.show.fleet.files import written_fleet
+
+    fleet = report_fleet(folders, asked, targets, full, drain)
+    _say_written(written_fleet(fleet, targets))
+    return _status(holding_fleet(fleet, fail_on), fleet.any_ok)
 
 
 def _systems(

@@ -16,7 +16,7 @@ from benchsuite.report.stats.sessions import together
 from benchsuite.report.stats.summarise import summarise
 from benchsuite.schema import kind_of
 
-_REPORT = re.compile(rb'"kind":\s*"(report|systems)"')
+_REPORT = re.compile(rb'"kind":\s*"(report|systems|fleet)"')
 # More than a headline needs.
 _HEAD_BYTES = 4096
 

@@ -139,10 +139,10 @@ def compare_speeds(logs: Floats) -> tuple[SpeedTests, SpeedTests | None]:
 def deviations(logs: Floats) -> Floats:
     """ln(rate / rate of the median GPU), of the shape [jobs, repeats, gpus]; NaN where fewer than three have a rate."""
     enough = np.isfinite(logs).sum(axis=-1, keepdims=True) >= MIN_GPUS
-    return np.where(enough, logs, np.nan) - _median(logs)[..., None]
+    return np.where(enough, logs, np.nan) - median(logs)[..., None]
 
 
-def _median(values: Floats) -> Floats:
+def median(values: Floats) -> Floats:
     """The median over the last axis without NaN; NaN where all are."""
     # NaN comes last.
     in_order, n = np.sort(values, axis=-1), np.isfinite(values).sum(axis=-1, keepdims=True)
@@ -197,8 +197,8 @@ def _weights(std: Floats) -> Floats:
     quietest job therefore weighs at most twice as much as the median job.
     """
     gpus = std.shape[1]
-    others = np.stack([_median(np.delete(std, gpu, axis=1) ** 2) for gpu in range(gpus)], axis=1)
-    usual = _median(others.T)
+    others = np.stack([median(np.delete(std, gpu, axis=1) ** 2) for gpu in range(gpus)], axis=1)
+    usual = median(others.T)
     variance = np.where(np.isfinite(others), others, usual) + usual
     # Without any scatter, or without two repeats, all jobs weigh the same.
     return np.divide(1, variance, out=np.ones_like(variance), where=variance > 0)
