@@ -415,6 +415,16 @@ def test_a_result_without_its_reading_is_not_run(tmp_path: Path) -> None:
     assert node.reason.startswith("node wrong results: the result has no reading 'wrong'")
 
 
+def test_a_soak_that_is_stopped_in_a_later_pass_is_judged_by_the_earlier_ones(tmp_path: Path) -> None:
+    results = healthy(2)
+    later = [msgspec.structs.replace(result.task, id=f"{result.task.id}-2", repeat=1) for result in results]
+    run = tmp_path / "run"
+    keep_run(run, results, [*(result.task for result in results), *later], run=make_run(2))
+    (node,) = judge(run, of_rules.load())
+    assert node.word == "PASS"
+    assert "stopped in a later pass: " in node.reason
+
+
 def test_a_pass_says_what_was_not_run_and_why(tmp_path: Path) -> None:
     results = [result for result in healthy(1) if result.task.job.name in ("memory", "corruption")]
     node = judged(tmp_path, results, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from benchsuite.describe.tasks import Gpu
@@ -14,6 +14,8 @@ from benchsuite.records import FAILURES
 from benchsuite.report.read.load import INSUFFICIENT, Loaded, Row
 
 LINKED = 2  # GPUs at the ends of a link
+# States of tasks that a signal stopped, or kept from starting.
+CUT_SHORT = ("interrupted", "not run")
 _LINK = re.compile(r"(\d+)<?>(\d+)")
 
 
@@ -115,9 +117,19 @@ def figures(loaded: Loaded, rules: Rules) -> Found:
                 of.add(row, value)
             if not found:
                 gaps.setdefault((name, place_of(row)), _gap(name, check, row))
-    rest = tuple(gap for key, gap in gaps.items() if key not in measured or gap.missing)
+    done = {(of.check, row.task.gpus) for of in measured.values() for row in of.rows}
+    rest = tuple(
+        gap
+        for key, gap in gaps.items()
+        if (key not in measured or gap.missing) and not (gap.row and _made_up_for(gap.row, gap.check, done))
+    )
     failed = tuple(row for row in loaded.rows if row.status in FAILURES and not _refused(row))
     return Found(tuple(measured.values()), rest, failed)
+
+
+def _made_up_for(row: Row, check: str, done: Set[tuple[str, tuple[Gpu, ...]]]) -> bool:
+    """Whether a task was stopped, or never started, and another pass has the figure of the same GPUs."""
+    return row.status in CUT_SHORT and (check, row.task.gpus) in done
 
 
 def _gap(name: str, check: Check, row: Row) -> Gap:

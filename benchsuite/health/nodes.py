@@ -21,14 +21,14 @@ from benchsuite.health.causes import (
     slowed_words,
 )
 from benchsuite.health.judge import outcomes
-from benchsuite.health.measured import figures
+from benchsuite.health.measured import CUT_SHORT, figures
 from benchsuite.health.probes import is_probe, quick_jobs
 from benchsuite.health.rules import Rules
 from benchsuite.health.state import Watched, of_gpu, read_watched
 from benchsuite.health.verdict import Node, Outcome, Ruling, Word, node_word
 from benchsuite.records import Machine
 from benchsuite.report.read.load import Loaded, Row, load
-from benchsuite.report.show.format import few
+from benchsuite.report.show.format import count, few
 from benchsuite.report.stats.summarise import summarise
 
 
@@ -81,6 +81,8 @@ def _node(loaded: Loaded, host: str, watched: Watched | None, rules: Rules, base
     word, reason = node_word(found, _needs_gpu(machine, watched, loaded, of_checks))
     if word in ("PASS", "WARN") and _gpus(loaded.rows) and (left := _not_probed(loaded)):
         reason = f"{reason}; not probed: {', '.join(few(left, 6))}"
+    if word in ("PASS", "WARN") and (cut := sum(row.status in CUT_SHORT for row in loaded.rows)):
+        reason = f"{reason}; stopped in a later pass: {count(cut, 'task')} without a result"
     gpus = tuple(gpu.uuid for gpu in _gpus(loaded.rows))
     return Node(host=host, word=word, reason=reason, folder=str(loaded.path), gpus=gpus, outcomes=tuple(found))
 
