@@ -115,8 +115,9 @@ def _floor(figure: _Figure, rules: Rules, around: Around) -> Ruling:
         return Ruling(rule="floor", word="NOT RUN", reason=f"no floor is known for {' and '.join(sorted(names))}{on}")
     limit, value = floor.limit(figure.check.better), figure.worst
     bad = value < limit if figure.check.better == "higher" else value > limit
-    less = f" ({number(floor.reference)} less {percent(floor.margin, 0)})" if floor.margin else ""
-    reason = f"{'floor' if figure.check.better == 'higher' else 'ceiling'} {number(limit)}{less}"
+    kind, side = ("floor", "less") if figure.check.better == "higher" else ("ceiling", "plus")
+    margin = f" ({number(floor.reference)} {side} {percent(floor.margin, 0)})" if floor.margin else ""
+    reason = f"{kind} {number(limit)}{margin}"
     word: Word = "FAIL" if bad else "PASS"
     return Ruling(rule="floor", word=word, value=value, threshold=limit, reason=reason, source=floor.source)
 
