@@ -36,6 +36,10 @@ from benchsuite.telemetry import DeviceTelemetry, GpuProcess
 H200 = "NVIDIA H200"
 # What a healthy H200 does, in the units of the jobs.
 HEALTHY = {"matmul_bf16": 655_000.0, "memory": 4_150.0, "host_to_device": 52.0}
+READINGS = {
+    "matmul_bf16": {"by_size": Reading(unit="TFLOP/s", labels=("8192", "16384"), values=(655.0, 670.0))},
+    "memory": {"triad": Reading(unit="GB/s", value=4_300.0)},
+}
 SICK = 3
 
 
@@ -54,9 +58,18 @@ def of_all(job: str, gpus: Sequence[Gpu], rate: float, readings: Mapping[str, Re
     record = Job(name=job, model="vae", placement=Placement(devices="all"))
     task = make_task(job, gpus=tuple(gpus), ranks=len(gpus), job=record, profile="probes")
     result = make_result(task=task, rates=[rate] * 30, **fields)
+    return with_readings(result, readings)
+
+
+def with_readings(result: Result, readings: Mapping[str, Reading]) -> Result:
     (stream,) = result.measurement.streams
     stream = msgspec.structs.replace(stream, readings=dict(readings))
     return msgspec.structs.replace(result, measurement=msgspec.structs.replace(result.measurement, streams=(stream,)))
+
+
+def at_once(gpus: int) -> Reading:
+    labels = tuple(f"{a}<>{b}" for a in range(gpus) for b in range(a + 1, gpus))
+    return Reading(unit="GB/s", labels=labels, values=(720.0,) * len(labels))
 
 
 def links(gpus: int, slow: Mapping[str, float] | None = None) -> Reading:
@@ -71,6 +84,7 @@ def votes(gpus: int, wrong: Mapping[int, float] | None = None) -> dict[str, Read
     return {
         "wrong": Reading(unit="result", labels=labels, values=values),
         "flaky": Reading(unit="result", labels=labels, values=(0.0,) * gpus),
+        "wrong_links": Reading(unit="result", labels=("0>1",), values=(0.0,)) if gpus > 1 else Reading(unit="result"),
         "verdict": Reading(unit="word", value=word),
     }
 
@@ -86,8 +100,11 @@ def healthy(gpus: int = 8, name: str = H200, noise: float = 0.005, seed: int = 1
             if device.get("uncapped"):
                 del events["sw_power_cap"]
             watched = make_device(gpu.visible_index, gauges, events, **device.get("fields", {}))
-            found.append(of_card(job, gpu, rate * factor * (1 + draw.gauss(0, noise)), watched))
-    found.append(of_all("peer_links", cards, 389.0, {"one_way": links(gpus, slow.get("links"))}))
+            result = of_card(job, gpu, rate * factor * (1 + draw.gauss(0, noise)), watched)
+            found.append(with_readings(result, READINGS.get(job, {})))
+    found.append(
+        of_all("peer_links", cards, 389.0, {"one_way": links(gpus, slow.get("links")), "both_ways": at_once(gpus)})
+    )
     found.append(of_all("corruption", cards, 1.0, votes(gpus, slow.get("wrong"))))
     return found
 
@@ -217,11 +234,36 @@ def test_a_bad_link_is_named_and_no_gpu(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_is_silent_corruption(tmp_path: Path) -> None:
     node = judged(tmp_path, healthy(wrong={SICK: 1.0}))
-    assert (
-        outcome(node, "wrong_results").cause == "silent corruption, for its results differ from those of the other GPUs"
-    )
+    assert outcome(node, "wrong_results").cause == "silent corruption, for its results differ from the usual ones"
     verdict = outcome(node, "corruption_verdict", "node")
     assert (verdict.word, verdict.value) == ("FAIL", "GPU 3 differs from the others")
+
+
+def alone(model: str, readings: Mapping[str, Reading], **params: Any) -> Result:
+    """What `benchsuite run MODEL` leaves."""
+    task = make_task(model, gpus=(card(0),), job=Job(name=model, model=model, params=params), profile="run")
+    return with_readings(make_result(task=task, rates=[1.0] * 30), readings)
+
+
+def test_the_probe_run_alone_is_judged_and_a_planted_bit_is_named_as_such(tmp_path: Path) -> None:
+    planted = Reading(unit="word", value="on purpose: bit 7 of the result of matmul_bf16 on GPU 0, in step 5")
+    node = judged(tmp_path, [alone("probe_corruption", {**votes(1, {0: 1.0}), "planted": planted}, size=64)], 1)
+    found = outcome(node, "wrong_results", "GPU 0")
+    assert (node.word, found.word, found.figure, found.cause) == (
+        "FAIL",
+        "FAIL",
+        "1 result",
+        f"planted {planted.value}",
+    )
+    assert "copies over the link: it needs at least 2 GPUs" not in node.reason
+    assert outcome(node, "wrong_links", "GPU 0").reason == "it needs at least 2 GPUs"
+
+
+def test_a_run_with_settings_of_its_own_is_no_probe_and_says_so(tmp_path: Path) -> None:
+    """Its rate depends on them."""
+    node = judged(tmp_path, [alone("probe_memory", {}, megabytes=10, triad_s=1.0, seed=1234)], 1)
+    assert node.word == "NOT RUN"
+    assert node.reason.startswith("no check is for its jobs (probe_memory); run 'benchsuite health'")
 
 
 def seen_by_nvml(monkeypatch: pytest.MonkeyPatch, index: int, **answers: Any) -> DeviceTelemetry:
@@ -287,7 +329,7 @@ STATES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "lanes": ({"pcie_width": 8}, "pcie_link", "FAIL", "its PCIe link has 8 of 16 lanes"),
     "generation": ({"pcie_generation": 3}, "pcie_link", "PASS", "all lanes"),
     "errors": ({"ecc_uncorrected": 4}, "ecc", "FAIL", "4 uncorrected memory errors since the driver started"),
-    "corrected": ({"ecc_corrected": 9}, "ecc", "WARN", "9 memory errors were corrected during the probes"),
+    "corrected": ({"ecc_corrected": 9}, "ecc", "WARN", "9 memory errors corrected during the probes"),
     "pending": ({"remap_pending": True}, "row_remapping", "FAIL", "a memory row waits to be remapped"),
     "limit": ({"power_limit_w": 400.0}, "power_limit", "WARN", "its power limit is 400 W of 700 W"),
     "silent": ({"pcie_width": None, "pcie_generation": None}, "pcie_link", "NOT RUN", "NVML does not report it"),
@@ -331,14 +373,14 @@ def test_a_probe_that_fails_fails_the_node(tmp_path: Path) -> None:
     broken = of_card("memory", card(SICK), 0.0, status="timeout")
     results = [result for result in healthy() if result.task.id != broken.task.id]
     node = judged(tmp_path, [*results, broken])
-    assert node.reason.startswith("GPU 3 (GPU-0003) memory: the probe is timeout")
+    assert node.reason.startswith("GPU 3 (GPU-0003) memory: the probe timed out")
     assert outcome(node, "memory_copy").word == "NOT RUN"
 
 
 def test_a_probe_without_memory_names_the_process_that_has_it(tmp_path: Path) -> None:
     full = {"foreign": (GpuProcess(pid=4711, memory_bytes=130 << 30, here=True),)}
     node = judged(tmp_path, [of_card("memory", card(0), 0.0, make_device(0, **full), status="oom")], 1)
-    assert node.reason.startswith("GPU 0 (GPU-0000) memory: the probe is oom")
+    assert node.reason.startswith("GPU 0 (GPU-0000) memory: the probe ran out of memory")
     assert "likely cause: GPU 0: another process computes on it: pid 4711 (133,120 MiB)" in node.reason
 
 
@@ -367,8 +409,51 @@ def test_a_probe_that_never_ran_leaves_the_node_not_run(tmp_path: Path) -> None:
     assert "memory copy: never started" in node.reason
 
 
+def test_a_result_without_its_reading_is_not_run(tmp_path: Path) -> None:
+    node = judged(tmp_path, [*healthy()[:-1], of_all("corruption", [card(0), card(1)], 1.0, {})])
+    assert node.word == "NOT RUN"
+    assert node.reason.startswith("node wrong results: the result has no reading 'wrong'")
+
+
+def test_a_soak_that_is_stopped_in_a_later_pass_is_judged_by_the_earlier_ones(tmp_path: Path) -> None:
+    results = healthy(2)
+    later = [msgspec.structs.replace(result.task, id=f"{result.task.id}-2", repeat=1) for result in results]
+    run = tmp_path / "run"
+    keep_run(run, results, [*(result.task for result in results), *later], run=make_run(2))
+    (node,) = judge(run, of_rules.load())
+    assert node.word == "PASS"
+    assert "stopped in a later pass: " in node.reason
+
+
+def test_a_pass_says_what_was_not_run_and_why(tmp_path: Path) -> None:
+    results = [result for result in healthy(1) if result.task.job.name in ("memory", "corruption")]
+    node = judged(tmp_path, results, 1)
+    assert node.word == "PASS"
+    assert "it needs at least 2 GPUs" in node.reason
+    assert node.reason.endswith("; not probed: matmul_bf16, host_to_device, peer_links, all_reduce")
+
+
+def test_gpus_that_measure_nothing_fail_on_any_card(tmp_path: Path) -> None:
+    node = judged(tmp_path, [of_card("memory", card(index, "X"), 0.0) for index in range(2)], 2)
+    assert node.reason.startswith("GPU 0 (GPU-0000) memory copy 0 GB/s: 0 is a fault on any card")
+
+
+def test_the_states_are_those_of_the_host_that_was_watched(tmp_path: Path) -> None:
+    others = [
+        msgspec.structs.replace(result, identity=msgspec.structs.replace(result.identity, host="hostB"))
+        for result in healthy(2)
+    ]
+    rows = tuple(row_of(None, result) for result in (*healthy(2), *others))
+    run = make_run(2)
+    loaded = Loaded(tmp_path, run, True, rows, (), (), machines=run.machines)
+    first, second = judge_loaded(loaded, state_of(2), of_rules.load())
+    assert (first.host, second.host) == ("hostA", "hostB")
+    assert {one.check for one in first.outcomes} - {one.check for one in second.outcomes} >= {"ecc", "pcie_link"}
+
+
 def test_an_unknown_card_alone_is_not_run(tmp_path: Path) -> None:
-    node = judged(tmp_path, [of_card("memory", card(0, "NVIDIA Unheard"), 4000.0)], 1)
+    result = with_readings(of_card("memory", card(0, "NVIDIA Unheard"), 4000.0), READINGS["memory"])
+    node = judged(tmp_path, [result], 1)
     assert (node.word, node.reason.partition(":")[0]) == ("NOT RUN", "no figure of a GPU could be judged")
     reason = "no floor is known for NVIDIA Unheard; there is no other GPU of its model to compare with"
     assert outcome(node, "memory_copy", "GPU 0").reason == reason
@@ -399,6 +484,15 @@ def test_a_base_shows_what_peers_cannot(tmp_path: Path) -> None:
     assert (node.word, found.word) == ("FAIL", "FAIL")
     assert "below the base's" in found.reason
     assert {r.rule: r.word for r in found.rulings} == {"floor": "NOT RUN", "peer": "PASS", "base": "FAIL"}
+
+
+def test_a_base_of_another_card_is_not_compared_and_no_pass(tmp_path: Path) -> None:
+    faster = [of_card("memory", card(gpu, "NVIDIA B200"), 7000.0) for gpu in range(2)]
+    keep_run(tmp_path / "other", faster, run=make_run(2))
+    node = judged(tmp_path, healthy(), base=str(tmp_path / "other"))
+    assert node.word == "NOT RUN"
+    assert "ran 'memory' on NVIDIA B200" in outcome(node, "base", "node").reason
+    assert outcome(node, "memory_copy").word == "PASS"
 
 
 def test_a_summary_as_a_base_has_rates_and_no_readings(call: Call, tmp_path: Path) -> None:
@@ -495,6 +589,10 @@ BAD_RULES = {
     "floors: {h20: {memory_copy: {reference: 1, source: x}}}": ("floors 'h20'", "did you mean"),
     "floors: {h200: {memory: {reference: 1, source: x}}}": ("floors 'h200'", "no check 'memory'"),
     "floors: {h200: {memory_copy: {reference: -1, source: x}}}": ("floors 'h200'", "memory_copy"),
+    "checks: {x: {job: y}}": ("checks 'x'", "nothing judges it; give 'against', 'most' or 'expect'"),
+    "checks: {x: [job]}": ("checks 'x'", "expected mapping, got list"),
+    "floors: {h200: {memory_copy: []}}": ("memory_copy", "length >= 1"),
+    "tolerances: {compute: {spread: 0.1, warn: 0.05, fail: 0.02}}": ("tolerances 'compute'", "less than 'warn'"),
     "limits: {}": ("unknown part 'limits'", ""),
 }
 
@@ -527,6 +625,12 @@ def test_every_floor_is_of_a_known_card_with_a_source_and_below_its_peak() -> No
             assert all(floor.source and floor.limit("higher") <= floor.reference for floor in floors)
 
 
+def test_an_own_check_of_a_job_that_did_not_run_is_listed(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("checks: {mine: {job: memroy, most: 1}}")
+    keep_run(tmp_path / "run", healthy(2), run=make_run(2))
+    assert "mine: the run has no job 'memroy'" in call("health", tmp_path / "run", "--rules", tmp_path / "own.yaml")[1]
+
+
 # --- the command
 
 
@@ -555,6 +659,7 @@ def test_json_plain_and_drain(call: Call, tmp_path: Path) -> None:
     command, update, name, state, reason = shlex.split(out)
     assert (command, update, name, state) == ("scontrol", "update", "nodename=hostA", "state=drain")
     assert reason.startswith("reason=benchsuite health: GPU 3 memory copy 3,3")
+    assert "another process computes on it: pid 4711" in reason
     assert "hostA  FAIL" in err
 
 
@@ -580,7 +685,7 @@ def test_probes_are_run_and_judged_pass_after_pass(tmp_path: Path) -> None:
     assert "Results: out" in done.stderr
     again = in_process("health", "out", cwd=tmp_path)
     assert again.returncode == 1
-    assert "crashes: the probe is failed" in again.stdout
+    assert "crashes: the probe failed" in again.stdout
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,15 @@ def run(
     def progress_of(left: Left) -> Progress:
         return Progress(figure, settled=left.settled, foresee=_nothing)
 
+    def keep() -> None:
+        _keep(folder, Watched(mode=mode, expected_gpus=expected_gpus, before=before, after=state_of(gpus)))
+
     folder = _folder(out, mode)
     before, passes = state_of(gpus), 1
     try:
         session.execute(plan(passes), chosen.used(), folder, Progress(figure, foresee=_nothing), how)
         while True:
-            _keep(folder, Watched(mode=mode, expected_gpus=expected_gpus, before=before, after=state_of(gpus)))
+            keep()
             if time.monotonic() - began_s >= seconds:
                 return folder
             judged(folder)
@@ -87,6 +90,8 @@ def run(
                 folder.rmdir()  # nothing was started if the folder is empty
         raise
     except Interrupted:
+        if (folder / "run.json").exists():
+            keep()
         _say_interrupted(folder)
         raise
 

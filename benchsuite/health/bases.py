@@ -25,6 +25,7 @@ class Base:
         values: check -> the figures of all its places and repeats.
         workloads: job -> hash of what it trains or measures; None where it is not recorded.
         own: the same of the run that is judged.
+        cards: job -> models of the GPUs that ran it, by NVML; empty where they are not recorded.
     """
 
     name: str
@@ -32,16 +33,19 @@ class Base:
     workloads: Mapping[str, str | None]
     own: Mapping[str, str | None]
     jobs: Mapping[str, str]
+    cards: Mapping[str, frozenset[str]]
 
     def of(self, measured: Measured) -> tuple[tuple[float, ...], str]:
         """The base's figures for a check, and the reason if there are none."""
-        job = self.jobs[measured.check]
-        if job not in self.workloads:
+        job, found = self.jobs[measured.check], self.values.get(measured.check, ())
+        if job not in self.workloads and not found:
             return (), f"{self.name} has no job '{job}'"
-        here, there = self.own.get(job), self.workloads[job]
+        names = {gpu.name for row in measured.rows for gpu in row.task.gpus}
+        if (others := self.cards.get(job)) and names and not names <= others:
+            return (), f"{self.name} ran '{job}' on {' and '.join(sorted(others))}"
+        here, there = self.own.get(job), self.workloads.get(job)
         if here and there and here != there:
             return (), f"{self.name} ran '{job}' with other settings"
-        found = self.values.get(measured.check, ())
         return found, "" if found else f"{self.name} keeps no such figure; name the run's folder instead of its summary"
 
 
@@ -66,7 +70,7 @@ def base_of(name: str, rules: Rules, own: Summary) -> Base:
         summary = summary_of(path)
         values = _rates(summary, rules)
     kept = {check: tuple(found) for check, found in values.items()}
-    return Base(name, kept, _workloads(summary), _workloads(own), jobs)
+    return Base(name, kept, _workloads(summary), _workloads(own), jobs, _cards(summary))
 
 
 def _rates(summary: Summary, rules: Rules) -> dict[str, list[float]]:
@@ -78,6 +82,13 @@ def _rates(summary: Summary, rules: Rules) -> dict[str, list[float]]:
                 rates = rates or [gpu.perf for gpu in job.gpus if gpu.perf is not None]
                 found[name] += [rate * check.factor for rate in rates]
     return found
+
+
+def _cards(summary: Summary) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for job in summary.jobs:
+        found[job.job].update(job.gpu_names)
+    return {job: frozenset(names) for job, names in found.items()}
 
 
 def _workloads(summary: Summary) -> dict[str, str | None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchsuite.describe.tasks import Gpu
-from benchsuite.health.measured import Measured
+from benchsuite.health.measured import Measured, reading_of
 from benchsuite.health.rules import Check
 from benchsuite.health.state import GpuFacts, low_generation, lowered_limit, trained_down
 from benchsuite.report.measure.intervals import mean
@@ -92,6 +92,8 @@ def cause_of(measured: Measured, check: Check, others: Sequence[Measured], aroun
         for gpu in gpus
         for sign in _own(measured, gpu, check, around)
     ]
+    if planted := next((one for row in measured.rows if (one := reading_of(row, "planted"))), None):
+        return f"planted {planted.value}"
     if not signs and check.cause:
         return check.cause
     return "; ".join((signs or _compared(measured, others))[:_MOST]) or None

@@ -15,7 +15,7 @@ from benchsuite.describe.tasks import Task
 from benchsuite.health.bases import Base
 from benchsuite.health.causes import Around, cause_of, neighbour_words, neighbours
 from benchsuite.health.deviation import Decided, Deviation, decide, from_base, from_links, from_peers
-from benchsuite.health.measured import Found, Gap, Measured, Place, place_of
+from benchsuite.health.measured import Found, Gap, Measured, Place, ended, place_of
 from benchsuite.health.rules import Check, Rules, Tolerance
 from benchsuite.health.verdict import Outcome, Ruling, Word, judged
 from benchsuite.report.read.load import Row
@@ -96,6 +96,8 @@ def _absolute(figure: _Figure, rules: Rules, around: Around) -> Iterator[Ruling]
         reason = f"at most {number(check.most) if check.most else '0'} is right"
         word: Word = "FAIL" if most > check.most else "PASS"
         yield Ruling(rule="most", word=word, value=most, threshold=check.most, reason=reason)
+    if check.against and figure.worst <= 0:
+        yield Ruling(rule="floor", word="FAIL", value=figure.worst, threshold=0.0, reason="0 is a fault on any card")
     if check.against:
         yield _floor(figure, rules, around)
 
@@ -105,15 +107,17 @@ def _floor(figure: _Figure, rules: Rules, around: Around) -> Ruling:
     if not gpus:
         return Ruling(rule="floor", word="NOT RUN", reason="no floor is known for hosts; compare with --base")
     names = {gpu.name for gpu in figure.measured.place.gpus or gpus}
-    card = around.cards.get(next(iter(names))) if len(names) == 1 else None
+    instances = [gpu for gpu in gpus if gpu.parent]
+    card = around.cards.get(next(iter(names))) if len(names) == 1 and not instances else None
     floor = rules.floor(figure.measured.check, card, len(gpus))
     if floor is None:
         on = f" on {len(gpus)} GPUs" if len(gpus) > 1 else ""
         return Ruling(rule="floor", word="NOT RUN", reason=f"no floor is known for {' and '.join(sorted(names))}{on}")
     limit, value = floor.limit(figure.check.better), figure.worst
     bad = value < limit if figure.check.better == "higher" else value > limit
-    less = f" ({number(floor.reference)} less {percent(floor.margin, 0)})" if floor.margin else ""
-    reason = f"{'floor' if figure.check.better == 'higher' else 'ceiling'} {number(limit)}{less}"
+    kind, side = ("floor", "less") if figure.check.better == "higher" else ("ceiling", "plus")
+    margin = f" ({number(floor.reference)} {side} {percent(floor.margin, 0)})" if floor.margin else ""
+    reason = f"{kind} {number(limit)}{margin}"
     word: Word = "FAIL" if bad else "PASS"
     return Ruling(rule="floor", word=word, value=value, threshold=limit, reason=reason, source=floor.source)
 
@@ -224,7 +228,7 @@ def _shared_ends(found: list[Outcome]) -> list[Outcome]:
 def _failed(row: Row) -> Outcome:
     """A task that failed: the node could not do what it was asked."""
     place = place_of(row)
-    reason = one_line(f"the probe is {row.status}: {row.reason}", 300)
+    reason = one_line(f"the probe {ended(row.status)}: {row.reason}", 300)
     busy = [(gpu, found) for gpu in row.task.gpus if (found := neighbours([row], gpu.uuid))]
     cause = "; ".join(f"GPU {gpu.visible_index}: {neighbour_words(found)}" for gpu, found in busy) or None
     outcome = _plain(row.task.job.name, place, "FAIL", reason, row, Ruling(rule="ran", word="FAIL", reason=reason))
@@ -254,7 +258,7 @@ def _plain(
         uuids=tuple(gpu.uuid for gpu in place.gpus),
         word=word,
         reason=reason,
-        command=shows(row.task) if row else "",
+        command=shows(row.task) if row and row.status != "skipped" else "",
         missing=missing,
         rulings=(ruling,),
     )

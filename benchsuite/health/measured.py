@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from benchsuite.describe.tasks import Gpu
+from benchsuite.health.probes import is_probe
 from benchsuite.health.rules import Check, Rules
 from benchsuite.measurement import Reading
 from benchsuite.records import FAILURES
 from benchsuite.report.read.load import INSUFFICIENT, Loaded, Row
 
+LINKED = 2  # GPUs at the ends of a link
+# States of tasks that a signal stopped, or kept from starting.
+CUT_SHORT = ("interrupted", "not run")
 _LINK = re.compile(r"(\d+)<?>(\d+)")
 
 
@@ -100,37 +103,73 @@ def place_of(row: Row) -> Place:
 
 
 def figures(loaded: Loaded, rules: Rules) -> Found:
-    """The figures of a run. A check whose job is not in the plan makes neither a figure nor a gap."""
-    of_job: dict[str, list[Row]] = defaultdict(list)
-    for row in loaded.rows:
-        of_job[row.task.job.name].append(row)
+    """The figures of a run. A shipped check whose job is not in the plan makes neither a figure nor a gap."""
     measured: dict[tuple[str, Place], Measured] = {}
     gaps: dict[tuple[str, Place], Gap] = {}
     for name, check in rules.checks.items():
-        for row in of_job.get(check.job, ()):
+        rows = [row for row in loaded.rows if is_probe(row.task.job, check.job, exactly=bool(check.against))]
+        if not rows and name in rules.own:
+            gaps[name, Place()] = Gap(name, Place(), f"the run has no job '{check.job}'", missing=False)
+        for row in rows:
             found = list(_values(row, check))
             for place, value in found:
                 of = measured.setdefault((name, place), Measured(name, place))
                 of.add(row, value)
             if not found:
                 gaps.setdefault((name, place_of(row)), _gap(name, check, row))
-    rest = tuple(gap for key, gap in gaps.items() if key not in measured or gap.missing)
+    done = {(of.check, row.task.gpus) for of in measured.values() for row in of.rows}
+    rest = tuple(
+        gap
+        for key, gap in gaps.items()
+        if (key not in measured or gap.missing) and not (gap.row and _made_up_for(gap.row, gap.check, done))
+    )
     failed = tuple(row for row in loaded.rows if row.status in FAILURES and not _refused(row))
     return Found(tuple(measured.values()), rest, failed)
 
 
+def _made_up_for(row: Row, check: str, done: Set[tuple[str, tuple[Gpu, ...]]]) -> bool:
+    """Whether a task was stopped, or never started, and another pass has the figure of the same GPUs."""
+    return row.status in CUT_SHORT and (check, row.task.gpus) in done
+
+
 def _gap(name: str, check: Check, row: Row) -> Gap:
     place, reason = place_of(row), row.reason or row.status
+    least = row.task.job.placement.at_least
+    if row.status == "skipped" and least > 1 and "at least" in reason:
+        return Gap(name, place, _needs(least), missing=False, row=row)
     if row.status == "skipped" or _refused(row):
         return Gap(name, place, reason, missing=False, row=row)
     if row.status in FAILURES:
-        return Gap(name, place, f"its task is {row.status}", missing=False, row=row)
+        return Gap(name, place, f"its probe {ended(row.status)}", missing=False, row=row)
     if check.reading is not None and row.result is not None and row.result.status == "ok":
-        has = _reading(row, check.reading) is not None
-        words = "its task has no GPU" if has and not row.task.gpus else "its result has no such figure"
-        return Gap(name, place, words, missing=False, row=row)
+        words, missing = _without(row, check, check.reading)
+        return Gap(name, place, words, missing=missing, row=row)
     words = reason if row.status in (INSUFFICIENT, "not run") else f"{row.status}: {reason}"
     return Gap(name, place, words, missing=True, row=row)
+
+
+def _without(row: Row, check: Check, name: str) -> tuple[str, bool]:
+    """Why a result has no figure for a check, and whether it should have one."""
+    reading = reading_of(row, name)
+    if reading is None:
+        return f"the result has no reading '{name}'", True
+    if not row.task.gpus:
+        return "the probe ran on no GPU", False
+    if check.each == "link" and len(row.task.gpus) < LINKED:
+        return _needs(LINKED), False
+    if check.label is not None and check.label not in reading.labels:
+        return f"the reading '{name}' has no value for {check.label}", True
+    # Null on purpose: without a majority nobody knows which results are wrong; or two GPUs have no link.
+    return f"the probe gives no value for '{name}'", False
+
+
+def _needs(gpus: int) -> str:
+    return f"it needs at least {gpus} GPUs"
+
+
+def ended(status: str) -> str:
+    """ "timed out", "ran out of memory" or "ended as 'failed'"."""
+    return {"timeout": "timed out", "oom": "ran out of memory", "failed": "failed"}.get(status, f"ended as '{status}'")
 
 
 def _refused(row: Row) -> bool:
@@ -146,7 +185,7 @@ def _values(row: Row, check: Check) -> Iterator[tuple[Place, float | str]]:
         return
     if row.result is None or row.result.status != "ok":
         return
-    reading = _reading(row, check.reading)
+    reading = reading_of(row, check.reading)
     if reading is None:
         return
     if reading.value is not None:
@@ -159,7 +198,7 @@ def _values(row: Row, check: Check) -> Iterator[tuple[Place, float | str]]:
                 yield place, float(number) * check.factor
 
 
-def _reading(row: Row, name: str) -> Reading | None:
+def reading_of(row: Row, name: str) -> Reading | None:
     """The reading of the first rank that has it."""
     streams = row.result.measurement.streams if row.result else ()
     return next((stream.readings[name] for stream in streams if name in stream.readings), None)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from benchsuite.describe import cards
 from benchsuite.describe.tasks import Gpu
 from benchsuite.health.bases import base_of
@@ -19,12 +21,14 @@ from benchsuite.health.causes import (
     slowed_words,
 )
 from benchsuite.health.judge import outcomes
-from benchsuite.health.measured import figures
+from benchsuite.health.measured import CUT_SHORT, figures
+from benchsuite.health.probes import is_probe, quick_jobs
 from benchsuite.health.rules import Rules
 from benchsuite.health.state import Watched, of_gpu, read_watched
 from benchsuite.health.verdict import Node, Outcome, Ruling, Word, node_word
 from benchsuite.records import Machine
 from benchsuite.report.read.load import Loaded, Row, load
+from benchsuite.report.show.format import count, few
 from benchsuite.report.stats.summarise import summarise
 
 
@@ -45,7 +49,11 @@ def judge_loaded(loaded: Loaded, watched: Watched | None, rules: Rules, base: st
     """As `judge`, for a run folder that is read already."""
     default = loaded.machines[0].host if loaded.machines else "unknown host"
     hosts = dict.fromkeys(_host(row, default) for row in loaded.rows)
-    return [_node(replace(loaded, rows=_of(host, loaded, default)), host, watched, rules, base) for host in hosts]
+    # The states are those of the host on which `benchsuite health` ran.
+    return [
+        _node(replace(loaded, rows=_of(host, loaded, default)), host, watched if host == default else None, rules, base)
+        for host in hosts
+    ]
 
 
 def _host(row: Row, default: str) -> str:
@@ -62,24 +70,52 @@ def _node(loaded: Loaded, host: str, watched: Watched | None, rules: Rules, base
     names = {gpu.name for gpu in _gpus(loaded.rows)}
     keys = {name: known.name for name in names if (known := cards.find(name))}
     against = base_of(base, rules, summarise(loaded)) if base else None
+    of_checks = outcomes(figures(loaded, rules), rules, against, Around(states, keys))
     found = [
         *_present(machine, watched),
-        *outcomes(figures(loaded, rules), rules, against, Around(states, keys)),
+        *of_checks,
+        *([_not_compared(base, of_checks)] if base and not _is_compared(of_checks) else []),
         *_states(watched, rules),
         *_telemetry(loaded),
     ]
-    word, reason = node_word(found, _needs_gpu(machine, watched))
+    word, reason = node_word(found, _needs_gpu(machine, watched, loaded, of_checks))
+    if word in ("PASS", "WARN") and _gpus(loaded.rows) and (left := _not_probed(loaded)):
+        reason = f"{reason}; not probed: {', '.join(few(left, 6))}"
+    if word in ("PASS", "WARN") and (cut := sum(row.status in CUT_SHORT for row in loaded.rows)):
+        reason = f"{reason}; stopped in a later pass: {count(cut, 'task')} without a result"
     gpus = tuple(gpu.uuid for gpu in _gpus(loaded.rows))
     return Node(host=host, word=word, reason=reason, folder=str(loaded.path), gpus=gpus, outcomes=tuple(found))
 
 
-def _needs_gpu(machine: Machine | None, watched: Watched | None) -> str | None:
+def _is_compared(found: Sequence[Outcome]) -> bool:
+    return any(one.rule == "base" and one.word != "NOT RUN" for outcome in found for one in outcome.rulings)
+
+
+def _not_compared(base: str, found: Sequence[Outcome]) -> Outcome:
+    """A base without a figure that this run has, too: the user asks for a comparison, and there is none."""
+    why = [one.reason for outcome in found for one in outcome.rulings if one.rule == "base"]
+    reason = f"nothing was compared with {base}: {'; '.join(few(dict.fromkeys(why), 2)) or 'this run has no figures'}"
+    outcome = _plain("base", "NOT RUN", reason, "")
+    return msgspec.structs.replace(outcome, missing=True)
+
+
+def _not_probed(loaded: Loaded) -> list[str]:
+    """The jobs of the quick check that the run lacks; its verdict rests on the others alone."""
+    return [name for name in quick_jobs() if not any(is_probe(row.task.job, name, True) for row in loaded.rows)]
+
+
+def _needs_gpu(
+    machine: Machine | None, watched: Watched | None, loaded: Loaded, found: Sequence[Outcome]
+) -> str | None:
     """Why a node of which no GPU was judged is NOT RUN; None if it is to have none."""
     if watched and watched.expected_gpus == 0:
         return None
     note = machine.gpu_note if machine else None
     if machine and not machine.visible:
         return f"no GPU: {note or 'the run could use none'}; on a node without GPUs give --gpus 0"
+    if not found:
+        jobs = dict.fromkeys(row.task.job.name for row in loaded.rows)
+        return f"no check is for its jobs ({', '.join(few(jobs, 4))}); run 'benchsuite health', or name them in --rules"
     return "no figure of a GPU could be judged: its card has no floors, and it has no peers and no --base"
 
 

@@ -76,7 +76,7 @@ class Floor(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 # What a file may give for a check: one floor, or several for different numbers of GPUs.
-Floors: Any = Floor | tuple[Floor, ...]
+Floors: Any = Floor | Annotated[tuple[Floor, ...], Meta(min_length=1)]
 
 
 class Xids(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +89,7 @@ class Xids(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class _File(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tolerances: dict[str, Tolerance] = {}
     checks: dict[str, Check] = {}
-    floors: dict[str, dict[str, Floor | tuple[Floor, ...]]] = {}
+    floors: dict[str, dict[str, Floors]] = {}
     xids: Xids | None = None
 
 
@@ -98,12 +98,14 @@ class Rules(Record, frozen=True, kw_only=True):
 
     Attributes:
         floors: card of the table of cards -> check -> floors.
+        own: the checks of the user's own file.
     """
 
     checks: dict[str, Check] = {}
     tolerances: dict[str, Tolerance] = {}
     floors: dict[str, dict[str, tuple[Floor, ...]]] = {}
     xids: Xids | None = None
+    own: frozenset[str] = frozenset()
 
     def tolerance(self, check: str) -> Tolerance:
         """The tolerance of a check that is compared with peers or a base."""
@@ -127,7 +129,11 @@ def load(own: Path | None = None) -> Rules:
     Raises:
         ProfileError: a file is not valid; names the file, the place in it and the remedy.
     """
-    return _shipped() if own is None else _together([own], _shipped())
+    if own is None:
+        return _shipped()
+    rules = _together([own], _shipped())
+    changed = frozenset(name for name, check in rules.checks.items() if check is not _shipped().checks.get(name))
+    return msgspec.structs.replace(rules, own=changed)
 
 
 @cache
@@ -149,6 +155,9 @@ def _together(paths: Iterable[Path], under: Rules) -> Rules:
         tolerances |= file.tolerances
         xids = file.xids or xids
     for path, file in found.items():
+        for name, tolerance in file.tolerances.items():
+            if tolerance.fail < tolerance.warn:
+                raise ProfileError(f"{path}: tolerances '{name}': field 'fail': less than 'warn'; give at least that")
         for name, check in file.checks.items():
             _check(check, f"{path}: checks '{name}'", tolerances)
         for card, of_card in file.floors.items():
@@ -162,6 +171,10 @@ def _check(check: Check, at: str, tolerances: Mapping[str, Tolerance]) -> None:
     """Raises ProfileError: fields of a check do not fit each other."""
     if check.reading is None and (check.label or check.each != "task" or check.expect is not None):
         raise ProfileError(f"{at}: label, each and expect choose from a reading; give 'reading'")
+    if not check.against and check.most is None and check.expect is None:
+        raise ProfileError(f"{at}: nothing judges it; give 'against', 'most' or 'expect'")
+    if check.against and check.tolerance is None:
+        raise ProfileError(f"{at}: 'against' compares by a tolerance; give 'tolerance'")
     if check.against and check.tolerance not in tolerances:
         raise ProfileError(
             f"{at}: field 'tolerance': no '{check.tolerance}'{nearest(check.tolerance or '', tolerances)}"
@@ -214,4 +227,7 @@ def _converted(value: object, kind: Any, at: str) -> Any:
         reason, _, place = str(error).partition(" - at `$")
         field = place.rstrip("`").lstrip(".")
         where = f"field '{field}': " if field else ""
-        raise ProfileError(f"{at}: {where}{reason.replace('`', '').lower()}") from None
+        words = reason.replace("`", "").lower()
+        for word, plain in (("object", "mapping"), ("array", "list")):
+            words = words.replace(word, plain)
+        raise ProfileError(f"{at}: {where}{words}") from None

@@ -124,6 +124,6 @@ def drain_lines(nodes: Sequence[Node]) -> Iterator[str]:
 
 
 def _brief(one: Outcome) -> str:
-    """Place, title, figure and cause, without the UUIDs."""
-    figure = f" {one.figure}" if one.figure else ""
+    """Place, title, figure and cause, without the UUIDs; the reason in place of a figure."""
+    figure = f" {one.figure}" if one.figure else f" ({one.reason})" if one.cause else ""
     return f"{one.place} {one.title}{figure}, {one.cause or one.reason}"

@@ -15,6 +15,7 @@ from msgspec import Meta
 from benchsuite.files import look
 from benchsuite.health.rules import Rules
 from benchsuite.health.verdict import Outcome, Ruling, Word
+from benchsuite.report.show.format import count
 from benchsuite.rundir import read_record
 from benchsuite.schema import SCHEMA, Record
 
@@ -129,13 +130,13 @@ def _ecc(before: GpuFacts, after: GpuFacts) -> Outcome:
     if why := _unknown(after, "ecc_uncorrected", "ecc_corrected"):
         return _outcome("ECC", after, "NOT RUN", why, show)
     if after.ecc_uncorrected:
-        reason = f"{after.ecc_uncorrected} uncorrected memory errors since the driver started"
+        reason = f"{count(after.ecc_uncorrected, 'uncorrected memory error')} since the driver started"
         return _outcome(
             "ECC", after, "FAIL", reason, show, cause="faulty memory; reset the GPU, replace it if they return"
         )
     new = (after.ecc_corrected or 0) - (before.ecc_corrected or 0)
     if new > 0:
-        return _outcome("ECC", after, "WARN", f"{new} memory errors were corrected during the probes", show)
+        return _outcome("ECC", after, "WARN", f"{count(new, 'memory error')} corrected during the probes", show)
     return _outcome("ECC", after, "PASS", "no uncorrected memory error", show)
 
 

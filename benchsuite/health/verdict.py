@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from benchsuite.report.show.format import number
+from benchsuite.report.show.format import count, few, number
 from benchsuite.schema import Record
 
 Word = Literal["PASS", "WARN", "FAIL", "NOT RUN"]
@@ -49,7 +49,9 @@ class Outcome(Record, frozen=True, kw_only=True):
         """ "612.0 TFLOP/s"; empty without a figure."""
         if self.value is None:
             return ""
-        shown = self.value if isinstance(self.value, str) else number(self.value)
+        if self.unit == "results" and isinstance(self.value, float):
+            return count(round(self.value), "result")
+        shown = self.value if isinstance(self.value, str) else number(self.value) if self.value else "0"
         return f"{shown} {self.unit}".strip()
 
     @property
@@ -120,8 +122,15 @@ def node_word(outcomes: Iterable[Outcome], needs_gpu: str | None) -> tuple[Word,
         return "NOT RUN", needs_gpu
     if warned := of_word["WARN"]:
         return "WARN", _with_more(warned)
-    idle = len(of_word["NOT RUN"])
-    return "PASS", f"{len(passed)} passed{f', {idle} not run' if idle else ''}"
+    return "PASS", f"{len(passed)} passed{_idle(of_word['NOT RUN'])}"
+
+
+def _idle(outcomes: Sequence[Outcome]) -> str:
+    """The number of checks that were not run, and why."""
+    if not outcomes:
+        return ""
+    why = few(dict.fromkeys(one.reason for one in outcomes), 2)
+    return f", {len(outcomes)} not run ({'; '.join(why)})"
 
 
 def _with_more(found: Sequence[Outcome]) -> str:
