@@ -82,8 +82,11 @@ def flat(tree: Any) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(
     "model",
-    [WLM, {"model": "dcgan", "params": {"batch_size": 2, "nz": 4, "ngf": 2, "ndf": 2}}],
-    ids=["carry-and-dropout", "two-optimisers"],
+    [
+        {**WLM, "lr_schedule": {"policy": "polynomial", "epoch_steps": 3, "epochs": 5}},
+        {"model": "dcgan", "params": {"batch_size": 2, "nz": 4, "ngf": 2, "ndf": 2}},
+    ],
+    ids=["carry-dropout-and-schedule", "two-optimisers"],
 )
 def test_a_training_that_continues_equals_one_that_was_never_interrupted(tmp_path: Path, model: dict[str, Any]) -> None:
     by_epochs = {**model, "epoch_items": 40, "max_epochs": 3}
