@@ -150,6 +150,16 @@ def test_a_plan_is_printed_as_a_profile(tmp_path: Path) -> None:
     assert "--lr-schedule=" in planned.stdout
 
 
+def test_a_printed_job_has_its_changes_and_the_learning_rate_follows_them(tmp_path: Path) -> None:
+    path = data_parallel(tmp_path)
+    small = ("--max-epochs", "3", "--epoch-items", "100", "--batch-size", "5")
+    done = in_process("drive", str(path), "--quiet", "--no-container", "--", *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    fields = json.loads("".join(line for line in done.stdout.splitlines() if not line.startswith("#")))["c"]
+    assert (fields["params"]["batch_size"], fields["max_epochs"], fields["epoch_items"]) == (5, 3, 100)
+    assert fields["lr_schedule"] == {"policy": "polynomial", "epoch_steps": 10, "epochs": 3}
+
+
 @pytest.mark.parametrize(
     ("changes", "arguments", "parts"),
     [
@@ -186,7 +196,8 @@ def test_a_run_in_a_container_keeps_its_configuration_and_the_state_of_the_repos
     (out,) = tmp_path.glob("c-*")
     (result,) = read_results(out).values()
     assert result.container and result.container.engine == "docker"
-    assert result.task.job.training.lr_schedule and result.task.job.training.lr_schedule.policy == "polynomial"
+    schedule = result.task.job.training.lr_schedule
+    assert schedule and (schedule.policy, schedule.epoch_steps, schedule.epochs) == ("polynomial", 2, 1)
     kept = {file.name: file.read_text() for file in (out / "driver").iterdir()}
     assert kept["c.yml"] == path.read_text()
     assert "+# changed" in kept["git_diff"]
