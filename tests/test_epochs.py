@@ -259,3 +259,6 @@ def test_a_run_keeps_epochs_and_checkpoints_and_its_report_has_no_score(tmp_path
     assert shown.stdout.startswith("1 of 1 training by epochs ended; 0 of 1 target met. Trainings have no score.")
     assert "fit.J0 target not met loss of at most 1e-09 3" in " ".join(shown.stdout.split())
     assert "fit.J0, loss by epoch: 1: " in shown.stdout
+    checked = in_process("verify", "out", cwd=tmp_path)
+    assert "1 training by epochs, which have no score" in checked.stdout
+    assert "no task has ended" not in checked.stdout
