@@ -161,7 +161,8 @@ def _profile(config: Path, layout: Layout, fields: dict[str, Any], changes: Sequ
     kept = "lr_schedule" in changed or profile.jobs[0].params["batch_size"] == "auto"
     if kept or not changed & {"batch_size", "epoch_items", "max_epochs"}:
         return profile
-    fields["lr_schedule"] = lr_schedule_of(layout, profile.jobs[0])
+    job = profile.jobs[0]
+    fields["lr_schedule"] = lr_schedule_of(layout, job.params["batch_size"], job.epoch_items, job.max_epochs)
     return made()
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchsuite.errors import PipelineError
 from benchsuite.pipeline.layout import Layout
-
-if TYPE_CHECKING:
-    from benchsuite.describe.tasks import Job
 
 # Items in an epoch: the images that PipeDream generates, those of ImageNet, and the pairs of sentences of WMT16.
 SYNTHETIC, IMAGES, PAIRS = 1_000_000, 1_281_167, 4_500_000
@@ -78,10 +75,9 @@ def epoch_steps(layout: Layout, batch_size: int, items: int) -> int:
     return max(1, math.ceil(items / (batch_size * layout.replicas[0])))
 
 
-def lr_schedule_of(layout: Layout, job: Job) -> dict[str, Any]:
-    """The schedule of the learning rate for the batch, the epochs and their items of a job that was changed."""
-    steps = epoch_steps(layout, job.params["batch_size"], job.epoch_items or epoch_items(layout))
-    return _lr_schedule(layout, steps, job.max_epochs)
+def lr_schedule_of(layout: Layout, batch_size: int, items: int | None, epochs: int | None) -> dict[str, Any]:
+    """The schedule of the learning rate for a changed batch, number of items in an epoch, and number of epochs."""
+    return _lr_schedule(layout, epoch_steps(layout, batch_size, items or epoch_items(layout)), epochs)
 
 
 def _parallel(layout: Layout) -> dict[str, Any]:
