@@ -55,6 +55,7 @@ def test_a_command_line_gives_values_with_commas(text: str) -> None:
         ({"array": 2, "placement": "all_gpus"}, ("one process trains all models",)),
         ({"array": 2, "parallel": {"dp": 2}}, ("one process trains all models",)),
         ({"array": 2, "checkpoint": True}, ("leave checkpoint out",)),
+        ({"array": 2, "max_epochs": 1, "epoch_items": 8}, ("'array'", "leave array out")),
         ({"array": 2, "channels_last": True}, ("leave channels_last out",)),
         ({"unfused_units": 1}, ("the job has no array",)),
         ({"array": 2, "model": "detection"}, ("'detection' cannot be fused: its boxes",)),

@@ -14,8 +14,9 @@ import pytest
 from support import PROGRAMS, benchsuite, environ, in_process, one_line_error, read_results
 from test_pipeline_driver import SHIPPED, configured, shipped
 
+from benchsuite.describe.pipelining import with_plan
 from benchsuite.describe.tasks import Gpu
-from benchsuite.errors import PipelineError, UsageError
+from benchsuite.errors import PipelineError, ProfileError, UsageError
 from benchsuite.launch.machines import elsewhere, gpus_of, is_here
 from benchsuite.pipeline import layout
 from benchsuite.pipeline.driver import Place
@@ -150,6 +151,39 @@ def test_a_plan_is_printed_as_a_profile(tmp_path: Path) -> None:
     assert "--lr-schedule=" in planned.stdout
 
 
+def test_a_plan_of_plan_stages_means_the_same_in_a_profile_and_in_a_configuration(tmp_path: Path) -> None:
+    costs = "forward_compute_time=2.0, backward_compute_time=4.0, activation_size=8.0, parameter_size=16.0"
+    units = [f"node{number} -- Linear -- {costs}" for number in range(1, 6)]
+    edges = [f"\tnode{number} -- node{number + 1}" for number in range(1, 5)]
+    (tmp_path / "graph.txt").write_text("\n".join([*units, *edges]))
+    found = in_process("plan-stages", "graph.txt", "--gpus", "2", "--straight", "-o", "plan.json", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    driven = fields_of(configured(tmp_path, plan, machines=HERE))["parallel"]
+    profile = tmp_path / "p.yaml"
+    profile.touch()
+    assert with_plan({"plan": "plan.json"}, str(profile), "p.yaml") == {
+        **driven,
+        "stages": tuple(driven["stages"]),
+        "replicas": tuple(driven["replicas"]),
+    }
+    assert sum(driven["stages"]) == 5
+    plan["schema"] = 99
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(ProfileError, match=r"plan.json is no plan of stages .schema 99 comes from a newer benchsuite"):
+        with_plan({"plan": "plan.json"}, str(profile), "p.yaml")
+
+
+def test_a_printed_job_has_its_changes_and_the_learning_rate_follows_them(tmp_path: Path) -> None:
+    path = data_parallel(tmp_path)
+    small = ("--max-epochs", "3", "--epoch-items", "100", "--batch-size", "5")
+    done = in_process("drive", str(path), "--quiet", "--no-container", "--", *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    fields = json.loads("".join(line for line in done.stdout.splitlines() if not line.startswith("#")))["c"]
+    assert (fields["params"]["batch_size"], fields["max_epochs"], fields["epoch_items"]) == (5, 3, 100)
+    assert fields["lr_schedule"] == {"policy": "polynomial", "epoch_steps": 10, "epochs": 3}
+
+
 @pytest.mark.parametrize(
     ("changes", "arguments", "parts"),
     [
@@ -186,7 +220,8 @@ def test_a_run_in_a_container_keeps_its_configuration_and_the_state_of_the_repos
     (out,) = tmp_path.glob("c-*")
     (result,) = read_results(out).values()
     assert result.container and result.container.engine == "docker"
-    assert result.task.job.training.lr_schedule and result.task.job.training.lr_schedule.policy == "polynomial"
+    schedule = result.task.job.training.lr_schedule
+    assert schedule and (schedule.policy, schedule.epoch_steps, schedule.epochs) == ("polynomial", 2, 1)
     kept = {file.name: file.read_text() for file in (out / "driver").iterdir()}
     assert kept["c.yml"] == path.read_text()
     assert "+# changed" in kept["git_diff"]

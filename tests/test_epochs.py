@@ -82,8 +82,11 @@ def flat(tree: Any) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(
     "model",
-    [WLM, {"model": "dcgan", "params": {"batch_size": 2, "nz": 4, "ngf": 2, "ndf": 2}}],
-    ids=["carry-and-dropout", "two-optimisers"],
+    [
+        {**WLM, "lr_schedule": {"policy": "polynomial", "epoch_steps": 3, "epochs": 5}},
+        {"model": "dcgan", "params": {"batch_size": 2, "nz": 4, "ngf": 2, "ndf": 2}},
+    ],
+    ids=["carry-dropout-and-schedule", "two-optimisers"],
 )
 def test_a_training_that_continues_equals_one_that_was_never_interrupted(tmp_path: Path, model: dict[str, Any]) -> None:
     by_epochs = {**model, "epoch_items": 40, "max_epochs": 3}
@@ -256,3 +259,6 @@ def test_a_run_keeps_epochs_and_checkpoints_and_its_report_has_no_score(tmp_path
     assert shown.stdout.startswith("1 of 1 training by epochs ended; 0 of 1 target met. Trainings have no score.")
     assert "fit.J0 target not met loss of at most 1e-09 3" in " ".join(shown.stdout.split())
     assert "fit.J0, loss by epoch: 1: " in shown.stdout
+    checked = in_process("verify", "out", cwd=tmp_path)
+    assert "1 training by epochs, which have no score" in checked.stdout
+    assert "no task has ended" not in checked.stdout

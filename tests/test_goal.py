@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,12 @@ def test_a_checkpoint_to_continue_from_is_found_from_the_folder_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("vae[1].epoch2.stage0.pt").touch()
+    with zipfile.ZipFile("vae[1].epoch2.stage0.pt", "w"):
+        pass
     for prefix in ("vae[1]", "vae[1].epoch2"):
         assert resolve("vae", {**EPOCHS, "resume_from": prefix}, "p.yaml").resume_from == str(tmp_path / prefix)
+    Path("vae[1].epoch3.stage0.pt").write_bytes(b"cut off")
+    with pytest.raises(ProfileError, match=r"epoch3.stage0.pt is damaged; continue from an earlier epoch"):
+        resolve("vae", {**EPOCHS, "resume_from": "vae[1]"}, "p.yaml")
+    with pytest.raises(ProfileError, match=r"no checkpoint"):
+        resolve("vae", {**EPOCHS, "resume_from": "va"}, "p.yaml")

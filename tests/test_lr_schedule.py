@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
-import msgspec
 import pytest
 
 from benchsuite.describe.jobs import resolve
 from benchsuite.describe.lr_schedule import LrSchedule
 from benchsuite.errors import ProfileError
-from benchsuite.worker.lr_schedule import scheduled
+from benchsuite.worker.lr_schedule import Scheduled
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,33 @@ class Optimiser:
 def test_each_step_has_its_learning_rate_also_after_a_checkpoint() -> None:
     schedule = LrSchedule(policy="polynomial", epochs=4, epoch_steps=2)
     optimiser = Optimiser()
-    advance = scheduled(optimiser, schedule.factor)
+    advance = Scheduled(optimiser, schedule.factor).advance
     rates = []
     for _ in range(5):
         rates.append(optimiser.param_groups[0]["lr"])
         advance()
     assert rates == pytest.approx([0.5 * f for f in (1, 1, 0.5625, 0.5625, 0.25)])
     resumed = Optimiser()
-    go_on = scheduled(resumed, schedule.factor)
-    resumed.param_groups = msgspec.json.decode(msgspec.json.encode(optimiser.param_groups))  # as load_state_dict does
-    go_on()
+    go_on = Scheduled(resumed, schedule.factor)
+    go_on.set(5)
+    go_on.advance()
     advance()
     assert resumed.param_groups == optimiser.param_groups
+
+
+def test_a_stage_with_fewer_replicas_than_the_first_follows_the_same_epochs() -> None:
+    schedule = LrSchedule(policy="polynomial", epochs=4, epoch_steps=2)
+    first, last = Optimiser(), Optimiser()  # stages with 3 replicas and with 1
+    of_first, of_last = Scheduled(first, schedule.factor), Scheduled(last, schedule.factor, Fraction(1, 3))
+    for _ in range(5):
+        assert first.param_groups[0]["lr"] == last.param_groups[0]["lr"]
+        of_first.advance()
+        for _ in range(3):
+            of_last.advance()
+    assert of_first.steps == of_last.steps == 5
+    again = Optimiser()
+    Scheduled(again, schedule.factor, Fraction(1, 3)).set(of_last.steps)
+    assert again.param_groups == last.param_groups
 
 
 @pytest.mark.torch

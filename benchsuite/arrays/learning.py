@@ -21,7 +21,7 @@ from benchsuite.errors import ModelError
 from benchsuite.models import Optimiser
 from benchsuite.worker import compiling
 from benchsuite.worker.learner import Learner, begin_momentum, fused, learner
-from benchsuite.worker.lr_schedule import scheduled
+from benchsuite.worker.lr_schedule import Scheduled
 from benchsuite.worker.precision import device_type
 
 # Optimisers that treat each weight by itself: they do the same to a row of all weights as to each parameter.
@@ -115,7 +115,7 @@ class RowLearner:
         self._optimisers = self._made(specs[0].kind, [settings for settings, _ in made])
         self._skips_on_device = on_gpu and bool(made[0][0].get("fused"))
         schedule = training.lr_schedule.factor if training.lr_schedule else specs[0].schedule
-        self._advance = [scheduled(one, schedule) for one in self._optimisers] if schedule else []
+        self._advance = [Scheduled(one, schedule).advance for one in self._optimisers] if schedule else []
         # A graph keeps the learning rate with which it was captured.
         whole = replays and not alone and not schedule and (self._scales is None or self._skips_on_device)
         self._update = graphed(self._learnt) if whole else self._learnt

@@ -65,14 +65,15 @@ def command(
     fields = _fields(layout, where, resume=resume, mounts=mounts, contained=not no_container)
     if unused := without_effect(layout):
         click.echo(f"warning: {where}: without effect: {', '.join(unused)}", err=True)
+    profile = _profile(config, layout, fields, changes)
     if quiet:
         for line in in_words(layout):
             click.echo(f"# {line}")
         for line in _obstacles(layout, fields):
             click.echo(f"# cannot run here: {line}")
-        click.echo(json.dumps({config.stem: fields}, indent=2))
+        click.echo(json.dumps({config.stem: _changed(config, layout, fields, changes)}, indent=2))
         return 0
-    return _run(config, layout, fields, data, out, changes)
+    return _run(config, layout, fields, profile, data, out)
 
 
 def _fields(
@@ -114,7 +115,7 @@ def _obstacles(layout: Layout, fields: dict[str, Any]) -> list[str]:
 
 
 def _run(
-    config: Path, layout: Layout, fields: dict[str, Any], data: str | None, out: str | None, changes: Sequence[str]
+    config: Path, layout: Layout, fields: dict[str, Any], profile: Profile, data: str | None, out: str | None
 ) -> int:
     from benchsuite.commands.jobs import run_plan
     from benchsuite.describe.plan import make_plan
@@ -126,7 +127,6 @@ def _run(
 
     for problem in _obstacles(layout, fields):
         raise UsageError(f"{one_line(str(config))}: {problem}")
-    profile = _profile(config, fields, changes)
     root = _data_root(layout, data)
     machine = host.describe(os.environ)
     places = [place for stage in layout.stages for place in stage.places]
@@ -145,12 +145,33 @@ def _run(
         raise
 
 
-def _profile(config: Path, fields: dict[str, Any], changes: Sequence[str]) -> Profile:
+def _profile(config: Path, layout: Layout, fields: dict[str, Any], changes: Sequence[str]) -> Profile:
+    """The profile of the job with its changes. Without a change of its own, the learning rate follows the others."""
     from benchsuite.describe import profile as profiles
     from benchsuite.describe.overrides import Overrides
+    from benchsuite.pipeline.training import lr_schedule_of
 
-    text = json.dumps({config.stem: fields}, indent=2)
-    return profiles.of_text(text, config, overrides=Overrides.parse(changes))
+    overrides = Overrides.parse(changes)
+
+    def made() -> Profile:
+        return profiles.of_text(json.dumps({config.stem: fields}, indent=2), config, overrides=overrides)
+
+    profile = made()
+    changed = {name for name, _ in overrides.pairs}
+    kept = "lr_schedule" in changed or profile.jobs[0].params["batch_size"] == "auto"
+    if kept or not changed & {"batch_size", "epoch_items", "max_epochs"}:
+        return profile
+    job = profile.jobs[0]
+    fields["lr_schedule"] = lr_schedule_of(layout, job.params["batch_size"], job.epoch_items, job.max_epochs)
+    return made()
+
+
+def _changed(config: Path, layout: Layout, fields: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """The fields of the job with its changes, as a profile holds them."""
+    from benchsuite.describe import entries
+    from benchsuite.describe.overrides import Overrides
+
+    return Overrides.parse(changes).applied(fields, entries.declared(layout.model, None), str(config))
 
 
 def _data_root(layout: Layout, given: str | None) -> str | None:

@@ -50,6 +50,8 @@ def refused(job: Job, model: entries.Declared) -> str | None:
         return "one process trains all models; give placement per_gpu or cpu, and no parallel"
     if training.checkpoint:
         return "blocks of fused models cannot compute their activations again; leave checkpoint out"
+    if job.by_epochs:
+        return "checkpoints and targets are those of one model; leave array out, or max_epochs and target"
     if training.channels_last:
         return "fused convolutions are grouped, and have no layout of their own; leave channels_last out"
     return None

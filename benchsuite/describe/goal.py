@@ -5,6 +5,8 @@ Such a task measures how long a training takes. Its rate enters no score.
 
 from __future__ import annotations
 
+import re
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -131,10 +133,13 @@ def _check_target(job: Job, at: str) -> None:
 
 def _check_prefix(prefix: str, at: str) -> None:
     path = Path(prefix)
-    if not any(path.parent.glob(f"{_literal(path.name)}*{STAGE}*.pt")):
+    named = re.compile(rf"{re.escape(path.name)}(?:\{EPOCH}(\d+))?\{STAGE}\d+\.pt")
+    epochs: dict[int, list[Path]] = {}
+    for file in sorted(path.parent.iterdir()) if path.parent.is_dir() else ():
+        if match := named.fullmatch(file.name):
+            epochs.setdefault(int(match[1] or 0), []).append(file)
+    if not epochs:
         raise ProfileError(f"{at}: field 'resume_from': no checkpoint {path}*{STAGE}0.pt; name one up to '{EPOCH}N'")
-
-
-def _literal(name: str) -> str:
-    """A name for a glob in which no character has a meaning."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+    for file in epochs[max(epochs)]:
+        if not zipfile.is_zipfile(file):
+            raise ProfileError(f"{at}: field 'resume_from': {file} is damaged; continue from an earlier epoch")

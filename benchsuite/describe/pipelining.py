@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
-
 from benchsuite.describe.entries import Declared
 from benchsuite.describe.tasks import Job
 from benchsuite.describe.training import GRAPHED, INTERLEAVED, Parallel, Schedule
 from benchsuite.errors import ProfileError, nearest
 from benchsuite.files import read_mapping
 from benchsuite.pipeline.stages import StagePlan
+from benchsuite.schema import convert
 
 # Fields that mean nothing without a pipeline.
 _OF_PIPELINES = ("schedule", "microbatches", "stages", "replicas")
@@ -39,6 +38,13 @@ def with_plan(parallel: Any, where: str, at: str) -> Any:
     if both := [name for name in ("pp", "stages", "replicas") if parallel.get(name) is not None]:
         raise ProfileError(f"{at}: field 'parallel': the plan gives {both[0]}; remove one of them")
     plan = _plan(parallel["plan"], where, at)
+    if schedule in (None, "pipedream") and parallel.get("dp") is not None:
+        raise ProfileError(f"{at}: field 'parallel.dp': the plan gives the ranks of each stage; remove it")
+    if not all(stage.units and stage.ranks for stage in plan.stages):
+        raise ProfileError(f"{at}: field 'parallel.plan': {parallel['plan']} has a stage without units or ranks")
+    if len(plan.stages) < 2:
+        why = f"the plan {parallel['plan']} has one stage, which is data parallelism"
+        raise ProfileError(f"{at}: field 'parallel.plan': {why}; give {{dp: {plan.gpus}}} instead")
     fields = {name: value for name, value in parallel.items() if name != "plan"}
     replicas = tuple(len(stage.ranks) for stage in plan.stages)
     fields |= {"pp": len(plan.stages), "stages": tuple(len(stage.units) for stage in plan.stages)}
@@ -58,8 +64,8 @@ def _plan(file: Any, where: str, at: str) -> StagePlan:
     folder = Path(where).parent if Path(where).is_file() else Path()
     content = read_mapping(folder / file)
     try:
-        return msgspec.convert(content, StagePlan)
-    except msgspec.ValidationError as error:
+        return convert(content, StagePlan)
+    except ValueError as error:
         made = "make one with benchsuite plan-stages -o plan.json"
         raise ProfileError(f"{at}: field 'parallel.plan': {file} is no plan of stages ({error}); {made}") from None
 

@@ -37,14 +37,14 @@ def job_fields(
         PipelineError: the configuration asks for what no job can be; names the field.
     """
     config = layout.config
-    items, steps = epoch_items(layout), epoch_steps(layout, batch_size)
+    items = epoch_items(layout)
     fields: dict[str, Any] = {
         "model": layout.model,
         "params": layout.params,
         "placement": "all_gpus" if config.distributed_backend == "nccl" else "all_gpus_or_cpu",
         "parallel": _parallel(layout),
         "warm_up_s": 0.0,
-        "lr_schedule": _lr_schedule(layout, steps),
+        "lr_schedule": _lr_schedule(layout, epoch_steps(layout, batch_size, items), config.epochs),
         "data": data_set(layout),
     }
     if config.epochs:
@@ -70,9 +70,14 @@ def epoch_items(layout: Layout) -> int:
     return IMAGES if layout.config.model_type == "image_classification" else PAIRS
 
 
-def epoch_steps(layout: Layout, batch_size: int) -> int:
+def epoch_steps(layout: Layout, batch_size: int, items: int) -> int:
     """The minibatches of an epoch that each rank of the first stage takes; each is a step of its optimiser."""
-    return max(1, math.ceil(epoch_items(layout) / (batch_size * layout.replicas[0])))
+    return max(1, math.ceil(items / (batch_size * layout.replicas[0])))
+
+
+def lr_schedule_of(layout: Layout, batch_size: int, items: int | None, epochs: int | None) -> dict[str, Any]:
+    """The schedule of the learning rate for a changed batch, number of items in an epoch, and number of epochs."""
+    return _lr_schedule(layout, epoch_steps(layout, batch_size, items or epoch_items(layout)), epochs)
 
 
 def _parallel(layout: Layout) -> dict[str, Any]:
@@ -90,15 +95,15 @@ def _parallel(layout: Layout) -> dict[str, Any]:
     return {"pp": len(replicas), "dp": replicas[0], "schedule": "gpipe", "microbatches": 1, **units}
 
 
-def _lr_schedule(layout: Layout, steps: int) -> dict[str, Any]:
+def _lr_schedule(layout: Layout, steps: int, epochs: int | None) -> dict[str, Any]:
     """The schedule of the learning rate. PipeDream's programs take `step` if no policy is given."""
     config = layout.config
     policy = config.learning_rate_policy or "step"
-    if config.epochs is None and policy != "step":
+    if epochs is None and policy != "step":
         raise PipelineError(f"field 'epochs' is missing; the learning_rate_policy {policy} needs it")
     found: dict[str, Any] = {"policy": policy, "epoch_steps": steps}
-    if config.epochs:
-        found["epochs"] = config.epochs
+    if epochs:
+        found["epochs"] = epochs
     if config.lr_warmup:
         found["warm_up_epochs"] = WARM_UP_EPOCHS
     return found

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchsuite.describe.training import Training
 from benchsuite.models import Optimiser, Update
-from benchsuite.worker.lr_schedule import scheduled
+from benchsuite.worker.lr_schedule import Scheduled
 from benchsuite.worker.precision import device_type
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Learner:
         scales: read the loss scale of fp16; empty in other precisions.
         notes: how the learner differs from what the job asks for.
         optimiser, scaler: what keeps its state; the scaler is None unless losses are scaled.
+        scheduled: what changes the learning rate; None if it is constant.
     """
 
     clear: Callable[[], None]
@@ -37,6 +39,7 @@ class Learner:
     notes: tuple[str, ...] = ()
     optimiser: Any = None
     scaler: Any = None
+    scheduled: Scheduled | None = None
 
 
 def learner(
@@ -46,6 +49,7 @@ def learner(
     device: str,
     only: list[Tensor] | None,
     after: Callable[[], None] | None = None,
+    pace: Fraction = Fraction(1),
 ) -> Learner:
     """The learner of `params`. Place and wrap their modules first: the optimiser keeps references to the parameters.
 
@@ -56,6 +60,7 @@ def learner(
         device: torch's name.
         only: the parameters for which the backward pass computes gradients; None for all that the loss depends on.
         after: called after each of the optimiser's steps, without gradients.
+        pace: steps of the schedule for one step of the optimiser.
     """
     import torch
 
@@ -65,13 +70,16 @@ def learner(
     if settings.get("fused"):
         begin_momentum(optimiser)
     schedule = training.lr_schedule.factor if training.lr_schedule else spec.schedule
-    advance = scheduled(optimiser, schedule) if schedule else None
+    scheduled = Scheduled(optimiser, schedule, pace) if schedule else None
     clip = partial(torch.nn.utils.clip_grad_norm_, params, spec.clip_norm) if spec.clip_norm is not None else None
     if scaled:
         learns = _scaled(optimiser, torch.amp.GradScaler(device_type(device)), clip, only, notes)
     else:
         learns = _unscaled(optimiser, clip, only, notes)
-    return replace(learns, update=_followed(learns.update, advance, after)) if advance or after else learns
+    if not (scheduled or after):
+        return learns
+    advance = scheduled.advance if scheduled else None
+    return replace(learns, update=_followed(learns.update, advance, after), scheduled=scheduled)
 
 
 def changes_after(update: Update, module: nn.Module) -> Callable[[], None] | None:

@@ -24,6 +24,7 @@ from benchsuite.worker.state import Content
 from benchsuite.writing import sync
 
 FORMAT = 1
+KINDS = ("modules", "optimisers", "scalers", "schedules")
 _FILE = re.compile(rf"(?P<prefix>.*)\{EPOCH}(?P<epoch>\d+)\{STAGE}(?P<stage>\d+)\.pt")
 
 
@@ -35,7 +36,7 @@ class Checkpoint:
         prefix: the path of the files up to `.epochN`.
         model: name of the model, or `module:function`.
         params: every parameter of the model with its value.
-        content: modules, optimisers and scalers, see `State.read`.
+        content: modules, optimisers, scalers and schedules, see `State.read`.
     """
 
     prefix: str
@@ -111,7 +112,7 @@ def read(prefix: str) -> Checkpoint:
         raise ModelError(
             f"{whole}: of {head['stages']} stages, {missing[0]} is missing; continue from an earlier epoch"
         )
-    joined: Content = {kind: _joined([part[kind] for part in parts]) for kind in ("modules", "optimisers", "scalers")}
+    joined: Content = {kind: _joined([part.get(kind, {}) for part in parts]) for kind in KINDS}
     return Checkpoint(whole, epoch, head["model"], head["params"], joined)
 
 

@@ -52,6 +52,11 @@ class State:
                 for update, learner in self.learners.items()
                 if learner.scaler is not None
             },
+            "schedules": {
+                update: {"steps": learner.scheduled.steps}
+                for update, learner in self.learners.items()
+                if learner.scheduled is not None
+            },
         }
 
     def set(self, content: Content) -> None:
@@ -73,6 +78,8 @@ class State:
             _set(learner.optimiser, names, content["optimisers"].get(update, {}))
             if learner.scaler is not None and content["scalers"].get(update):
                 learner.scaler.load_state_dict(content["scalers"][update])
+            if learner.scheduled is not None:
+                learner.scheduled.set(content["schedules"].get(update, {}).get("steps", 0))
 
 
 def state_of(workload: Workload, learners: Sequence[Learner]) -> State:

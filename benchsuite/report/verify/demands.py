@@ -27,6 +27,10 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
         yield _gpus(evidence, evidence.run)
     yield _weights(evidence)
     yield _code(evidence)
+    if evidence.loaded.trainings and not evidence.loaded.rows:
+        text = f"{count(len(evidence.loaded.trainings), 'training')} by epochs, which have no score"
+        yield unmet("trainings", text, "run a shipped profile: benchsuite jobs standard")
+        return
     yield _repeats(evidence)
     yield _failures(evidence)
     yield _isolation(evidence)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -126,8 +127,9 @@ class _Runner:
         groups = [dist.new_group(list(ranks)) for ranks in model.layout.ranks]
         self._group = groups[self._stage]
         self._links = Links(model.layout, self._stage, device)
-        spec = _scaled(model.update.optimiser, self._replicas / replicas[0])
-        self._learner = learner(self._versions.newest, spec, training, device, None)
+        pace = Fraction(self._replicas, replicas[0])
+        spec = _scaled(model.update.optimiser, float(pace))
+        self._learner = learner(self._versions.newest, spec, training, device, None, pace=pace)
         self.notes = (*self._learner.notes, "pipedream: stages compute with weights of different ages")
         self._flights: dict[int, Flight] = {}
 
