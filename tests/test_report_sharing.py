@@ -135,3 +135,24 @@ def test_the_advice_names_the_most_jobs_per_hour_and_per_kilowatt_hour(summary: 
     assert [line.text for line in found.intro] == [
         "v[precision=bf16,sharing=concurrent,copies=4]: oom: the task is oom"
     ]
+
+
+def test_the_plot_of_partially_fused_arrays_divides_by_one_model_alone(tmp_path: Path) -> None:
+    same = {"model": "convnet", "params": {"arch": "resnet18"}}
+    arrays = {**same, "sharing": "fused", "copies": 2, "matrix": {"unfused_units": [0, 10]}}
+    plan = make_plan("suite", [resolve("a", same, "p"), resolve("b", arrays, "p")], [make_gpu(0)], environ={})
+    keep_run(tmp_path, [shared_result(task) for task in plan.tasks])
+    (drawn,) = plots.draw_all("partially_fused", plots.Source(summary_of(tmp_path)))
+    line = drawn.figure.axes[0].lines[0]
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([0, 10], pytest.approx([2.0, 2.0]))
+    assert next(csv.reader(io.StringIO(drawn.csv)))[:2] == ["unfused_units", "fused:fp32:avg"]
+    (model,) = shared(summary_of(tmp_path))
+    assert [point.copies for point in model.lines[Line("fused", "fp32")]] == [2], (
+        "units that stay unfused are another work"
+    )
+
+
+def test_copies_in_processes_have_no_place_on_the_roofline(summary: Summary) -> None:
+    from benchsuite.report.stats.roofline import roofline
+
+    assert all(roofline(job) is None for job in summary.jobs if job.settings.get("sharing") == "concurrent")

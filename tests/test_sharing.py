@@ -90,6 +90,12 @@ def test_a_way_that_needs_a_gpu_is_skipped_without_one() -> None:
         ({"sharing": "mps", "copies": 2, "placement": "all_gpus"}, "give placement per_gpu"),
         ({"sharing": "mps", "copies": 2, "params": {"batch_size": "auto"}}, "give batch_size a number"),
         ({"sharing": "mps", "copies": 2, "array": 2}, "leave 'array' out"),
+        ({"sharing": ["fused"], "copies": 2, "matrix": {"array": [1, 2]}}, "leave 'array' out"),
+        (
+            {"sharing": "mps", "matrix": {"sharing": ["mps"]}},
+            "field 'sharing' is also an axis of 'matrix'; give it once",
+        ),
+        ({"sharing": "mps", "copies": 2, "params": {"lr": [0.1, 0.2]}}, "mps with copies 2 trains 1 in a process"),
         ({"placement": {"devices": "each", "copies": 2}}, "field 'placement': unknown field 'copies'"),
     ],
 )

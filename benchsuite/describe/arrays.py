@@ -26,6 +26,11 @@ def check_array(job: Job, at: str) -> None:
     for name, value in job.params.items():
         if is_each(model.parameters[name], value) and len(value) != count:
             models = f"array is {count}" if count > 1 else "the job has no array"
+            if job.sharing != "serial" or "copies" in job.matrix:
+                raise ProfileError(
+                    f"{at}: parameter '{name}' has {len(value)} values, and {job.sharing} with copies {job.copies} "
+                    f"trains {count} in a process; give one value, or a job with 'array' and without 'sharing'"
+                )
             raise ProfileError(
                 f"{at}: parameter '{name}' has {len(value)} values, one for each model, and {models}; "
                 f"give array {len(value)}, or one value"
@@ -48,10 +53,10 @@ def refused(job: Job, model: entries.Declared) -> str | None:
     several = job.placement.devices in ("progression", "all")
     if several or (training.parallel.dp or 1) > 1 or training.parallel.fsdp or training.parallel.pp:
         return "one process trains all models; give placement per_gpu or cpu, and no parallel"
-    if training.checkpoint:
-        return "blocks of fused models cannot compute their activations again; leave checkpoint out"
     if job.by_epochs:
         return "checkpoints and targets are those of one model; leave array out, or max_epochs and target"
+    if training.checkpoint:
+        return "blocks of fused models cannot compute their activations again; leave checkpoint out"
     if training.channels_last:
         return "fused convolutions are grouped, and have no layout of their own; leave channels_last out"
     return None

@@ -23,6 +23,7 @@ _ABOUT = {
     "10gb": "the suite for GPUs of 10 GB",
     "5gb": "the suite for GPUs of 5 GB",
     "hfta": "small models that share a GPU in all ways, at HFTA's sizes; for 'plot --kind speedup'",
+    "hfta-units": "arrays of which some units stay unfused; for 'plot --kind partially_fused'",
     "hfta-smoke": "two toys that share a CPU; a check that the ways of sharing run",
     "health": "checks a node and compares its GPUs, in minutes; no data set needed",
     "lite": "the suite with smaller batches and short runs; a quick check that everything works",

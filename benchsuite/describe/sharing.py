@@ -42,9 +42,13 @@ def as_axes(fields: Mapping[str, Any], at: str) -> dict[str, Any]:
     listed.setdefault("sharing", ["serial"])
     _check(listed, at)
     several = any(isinstance(value, list | tuple) for value in given.values()) or FIT in listed["copies"]
-    in_matrix = isinstance(fields.get("matrix"), dict) and set(AXES) & set(fields["matrix"])
-    if in_matrix or not given:
+    own_axes = fields["matrix"] if isinstance(fields.get("matrix"), dict) else {}
+    if twice := [axis for axis in given if axis in own_axes]:
+        raise ProfileError(f"{at}: field '{twice[0]}' is also an axis of 'matrix'; give it once")
+    if not given or set(AXES) & set(own_axes):
         return dict(fields)
+    if several and "array" in own_axes:
+        raise ProfileError(f"{at}: field 'matrix': 'copies' is the number of models of an array; leave 'array' out")
     if not several:
         return {**fields, **{axis: listed[axis][0] for axis in AXES}}
     if listed["sharing"] == ["serial"]:
@@ -89,7 +93,7 @@ def settled(job: Job, at: str) -> Job:
             raise ProfileError(f"{at}: field 'copies': serial trains one model; give 'sharing' a way, or leave it out")
         return job
     if copies != FIT and copies > MOST[way]:
-        raise ProfileError(f"{at}: field 'copies': {way} has at most {MOST[way]}, found {copies}")
+        raise ProfileError(f"{at}: field 'copies': {way} has at most {MOST[way]}, found {copies}; lower it")
     if job.placement.devices not in ("each", "none"):
         raise ProfileError(
             f"{at}: field 'sharing': models that share a GPU have one GPU each; give placement per_gpu, per_gpu_or_cpu "

@@ -35,6 +35,7 @@ from benchsuite.writing import replace as write_again
 
 # A try takes this many steps, all copies at the same time.
 STEPS = 10
+STOPPED = "stopped by the user"
 # How CUDA reports that a GPU has no room for another process, besides the words for memory.
 _NO_ROOM = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_NOT_INITIALIZED", "MPS client")
 
@@ -142,7 +143,7 @@ class Tries:
     def enough(self) -> str | None:
         """Why the search ends here: on a CPU after some time, and anywhere if the user stopped it."""
         if self._run.asked_to_stop():
-            return "stopped by the user"
+            return STOPPED
         if self._task.gpus or time.monotonic() - self._began_s < LONGEST_CPU_SEARCH_S:
             return None
         return f"a search on a CPU ends after {LONGEST_CPU_SEARCH_S:g} s; no larger number was tried"
@@ -168,9 +169,8 @@ class Tries:
         )
         if probe.fits:
             self._largest = copies, probe.host_bytes or 0
-        self._run.say(
-            f"{self._task.cell}: {copies} {'fits' if not why else f'does not: {why}'}, {probe.elapsed_s:.1f} s"
-        )
+        words = f"does not fit: {why}" if why and why != STOPPED else why or "fits"
+        self._run.say(f"{self._task.cell}: {copies} {words}, {probe.elapsed_s:.1f} s")
         return Tried(probe, why, bug)
 
     def _too_large(self, copies: int) -> bool:
@@ -205,7 +205,7 @@ class Tries:
                 child.finish()
                 status, error = judged(child)
                 if status == "interrupted":
-                    return children, "stopped by the user", False
+                    return children, STOPPED, False
                 if status != "ok":
                     assert error
                     room = no_memory(status, error) or any(word in error.words for word in _NO_ROOM)

@@ -61,7 +61,8 @@ def _figure(model: Shared, summary: Summary) -> Figure:
     axes.set_xlabel("models on the GPU")
     axes.set_ylabel(f"{one_line(model.unit, 30)}/s of all models, over one model alone")
     axes.set_ylim(0, None)
-    axes.set_xlim(1 if most > 1 else 0.5, max(most, 1.5))
+    margin = 0.02 * (most - 1) if most > 1 else 0.5  # markers at both ends stay whole
+    axes.set_xlim(1 - margin, most + margin)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3, color=GREY)
     figure.legend(loc="outside right upper", fontsize="small", frameon=False)

@@ -66,12 +66,16 @@ class RooflinePoint:
 def roofline(job: JobSummary, found: Mfu | None = None) -> RooflinePoint | None:
     """The place of a job; None if its FLOPs, its GPU's peaks or its memory traffic are not known.
 
+    The counters of a GPU know no processes. So a job whose copies share a GPU as processes has no place.
+
     Args:
         found: the job's MFU, if it is known already.
 
     Raises:
         ProfileError: a file of the table of cards is not valid.
     """
+    if job.settings.get("copies", 1) != 1 and job.settings.get("sharing") != "fused":
+        return None
     found = found or mfu(job)
     percent = job.use.dram_percent if job.use else None
     if not found.value or not found.tflops or found.peak_tflops is None or found.format is None:

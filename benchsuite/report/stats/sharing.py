@@ -114,9 +114,22 @@ def shared(summary: Summary) -> list[Shared]:
     """The models that share a GPU in some row of a summary, in the order of the summary."""
     groups: dict[str, list[JobSummary]] = defaultdict(list)
     for job in summary.jobs:
-        if job.settings and job.ranks == 1 and job.devices in ("each", "none"):
+        if _compares(job):
             groups[_workload(job.settings)].append(job)
     return [_group(jobs) for jobs in groups.values() if any(way(job) != SERIAL for job in jobs)]
+
+
+def _compares(job: JobSummary) -> bool:
+    """Does the row belong to a model alone, or to whole models that share a GPU?"""
+    kept = job.settings
+    array_of_its_own = way(job) == SERIAL and kept.get("array", 1) != 1
+    return bool(
+        kept
+        and job.ranks == 1
+        and job.devices in ("each", "none")
+        and not array_of_its_own
+        and not kept.get("unfused_units")
+    )
 
 
 def way(job: JobSummary) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ from benchsuite import __version__
 from benchsuite.describe import entries, invocation
 from benchsuite.describe.changes import job_changes
 from benchsuite.describe.overrides import AS_THEN, Overrides
-from benchsuite.describe.plan import make_plan
+from benchsuite.describe.plan import make_plan, with_numbers
 from benchsuite.describe.profile import Profile, of_text, single
 from benchsuite.describe.tasks import Gpu, Plan, Task
 from benchsuite.errors import BenchError, ModelError, ProfileError
@@ -23,6 +23,8 @@ from benchsuite.report.read.load import INSUFFICIENT, OPEN
 from benchsuite.report.show.format import count
 from benchsuite.report.verify import all_or_bad, hashed, remedies, some
 from benchsuite.report.verify.evidence import Evidence
+from benchsuite.rundir import Attempt, read_record
+from benchsuite.searches import CopiesSearch, Searches
 
 _OTHER = "verify it with the benchsuite that ran it"
 # The fields of a task that the plan decides. The others depend on the environment at planning.
@@ -142,7 +144,14 @@ def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
     profile = of_text(
         run.profile.text, Path(run.profile.path), only=chosen.only, exclude=chosen.exclude, overrides=overrides
     )
-    return profile, make_plan(profile.name, profile.jobs, _visible(run), environ={}, repeats=run.repeats)
+    plan = make_plan(profile.name, profile.jobs, _visible(run), environ={}, repeats=run.repeats)
+    return profile, with_numbers(plan, {cell: search.numbers for cell, search in _searches(path).items()})
+
+
+def _searches(path: Path) -> Mapping[str, CopiesSearch]:
+    """The searches of the cells whose `copies` was `fit`; empty if there was none."""
+    file = path / "searches.json"
+    return read_record(file, Searches).cells if file.exists() else {}
 
 
 def _visible(run: Run) -> list[Gpu]:
@@ -203,6 +212,14 @@ def _accounted(evidence: Evidence) -> Finding:
     return ok("tasks", f"{text}; every one has ended")
 
 
+def _of_tasks(evidence: Evidence) -> Iterator[Attempt]:
+    """The lines of attempts.jsonl without those of the tries of searches, whose tasks no plan keeps."""
+    searched = _searches(evidence.path)
+    for line in evidence.attempts or ():
+        if line.event != "prepare" or line.task.rpartition(".J")[0] not in searched:
+            yield line
+
+
 def _attempts(evidence: Evidence, tasks: Sequence[Task]) -> Finding:
     """Each line against the results: an end names its result, each result has an end, attempts count from 1."""
     results = {file.name: result for file, result in evidence.kept}
@@ -210,7 +227,7 @@ def _attempts(evidence: Evidence, tasks: Sequence[Task]) -> Finding:
     ends: dict[tuple[str, int], str | None] = {}
     planned = {task.id for task in tasks}
     troubles = []
-    for line in evidence.attempts or ():
+    for line in _of_tasks(evidence):
         if line.task not in planned:
             troubles.append(f"a line of {line.task}, which plan.json does not hold")
         elif line.event == "end":

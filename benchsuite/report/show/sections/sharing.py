@@ -75,7 +75,7 @@ def _tables(models: Sequence[Shared], *, short: bool) -> Iterator[Table]:
         yield table(_gain_columns(), gains, _GAINS)
     best = [_At(model, line, point) for model in models for line in model.lines if (point := model.best(line))]
     if best:
-        yield table(_COLUMNS, best, f"The best number of copies of each way. {_RATE}")
+        yield table(_COLUMNS, best, f"The best number of copies of each way. {_EVERY}")
     if short:
         return
     every = [_At(model, line, point) for model in models for line, of in model.lines.items() for point in of]
