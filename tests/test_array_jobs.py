@@ -50,7 +50,6 @@ def test_a_command_line_gives_values_with_commas(text: str) -> None:
         ({"array": 2, "params": {"lr": [0.1]}}, ("'lr' has 1 values", "array is 2", "give array 1, or one value")),
         ({"params": {"lr": [0.1, 0.2]}}, ("the job has no array", "give array 2")),
         ({"array": 2, "params": {"batch_size": [1, 2]}}, ("'batch_size'", "has one value", "(lr, seed)")),
-        ({"array": 2, "max_epochs": 1, "epoch_items": 8}, ("'array'", "leave max_epochs and target out")),
         ({"array": 2, "params": {"lr": [0.1, "x"]}}, ("'lr'", "found 'x'")),
         ({"array": 0}, ("field 'array'", "found 0")),
         ({"array": 2, "placement": "all_gpus"}, ("one process trains all models",)),
