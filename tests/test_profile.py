@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -407,7 +408,7 @@ def test_every_field_of_a_job_can_be_changed_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("there.epoch2.stage0.pt").touch()
+    zipfile.ZipFile("there.epoch2.stage0.pt", "w").close()
     fields = {*Job.__struct_fields__, *Training.__struct_fields__}
     assert set(CHANGES) == fields - {"name", "model", "entry", "params", "training"}
     (plain,) = profile.load("smoke", only=["vae"]).jobs

@@ -93,7 +93,7 @@ def test_prepare_runs_first_and_its_failure_or_limit_stops_its_job_only(tmp_path
     )
     began = time.monotonic()
     done = benchsuite("jobs", str(profile), "-o", "out", cwd=tmp_path)
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 50
     assert done.returncode == 1
     found = read_results(tmp_path / "out")
     assert {job: r.status for job, r in found.items()} == {
