@@ -47,7 +47,7 @@ def measured(
         quiet: print nothing.
 
     Returns:
-        The graph, and the bandwidth that was measured: of one level, or none.
+        The graph, and the measured bandwidth as the only level; no level if it was not measured.
 
     Raises:
         UsageError: the bandwidth is not given and cannot be measured, or the job cannot run.
