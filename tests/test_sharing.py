@@ -214,7 +214,7 @@ def entered(mean: AbstractContextManager[Any]) -> None:
 
 def children() -> list[str]:
     found = [" ".join(child.cmdline()) for child in psutil.Process().children() if child.status() != "zombie"]
-    return [one for one in found if "preloaded.py" not in one]
+    return [one for one in found if "nvidia-cuda-mps" in one]
 
 
 @pytest.mark.usefixtures("tools")
