@@ -34,8 +34,8 @@ def _duration(_context: click.Context, _option: click.Parameter, value: str | No
 @click.argument(
     "outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.baselines
 )
-@click.option("--quick", is_flag=True, help="The probes that find most faults, in 3 minutes.  [default]")
-@click.option("--accept", is_flag=True, help="All probes, training and the vote, in 30 minutes.")
+@click.option("--quick", is_flag=True, help="Six general probes, meant for 3 minutes.  [default]")
+@click.option("--accept", is_flag=True, help="All probes, training and the vote, meant for 30 minutes.")
 @click.option("--soak", metavar="TIME", callback=_duration, help="As --accept, again and again for 72h, 90m or 3d.")
 @click.option(
     "--base", metavar="BASE", shell_complete=completion.baselines, help="Also compare with a run, summary or baseline."

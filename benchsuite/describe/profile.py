@@ -31,7 +31,7 @@ _ABOUT = {
     "papers": "the models of TBD, HFTA and PipeDream at their papers' sizes",
     "pipedream": "PipeDream's models on 1 to 8 GPUs, data parallel and as pipelines of stages",
     "probes": "each part of a node by itself, in GB/s and TFLOP/s: matrix products, memory, links, silent corruption",
-    "probes_quick": "the probes that find most faults, in three minutes",
+    "probes_quick": "six general probes, for a quick look at a node",
     "smoke": "toy jobs, with or without a GPU; a check that everything runs",
     "standard": "the suite; its numbers make the score of a machine",
     "tbd": "sweeps of TBD's models over the batch size; for 'plot --kind batch'",
