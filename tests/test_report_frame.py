@@ -1,4 +1,4 @@
-"""The tidy frames: one row a task, one row a job; and pandas stays out of what does not need it."""
+"""The tidy frame: one row a job; and pandas stays out of what does not need it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from made_telemetry import make_device, make_telemetry
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.sources import summary_of
-from benchsuite.report.stats.frame import job_frame, task_frame
+from benchsuite.report.stats.frame import job_frame
 
 
 def summary(folder: Path) -> Summary:
@@ -27,31 +27,6 @@ def summary(folder: Path) -> Summary:
     tasks = [*(result.task for result in results), make_task("vae", gpu=2)]
     keep_run(folder, results, tasks, run=make_run(3))
     return summary_of(folder)
-
-
-def test_a_task_frame_has_one_row_a_planned_task(tmp_path: Path) -> None:
-    frame = task_frame(summary(tmp_path)).set_index("task")
-    assert frame["job"].to_dict() == {"vae.J0.0": "vae", "vae.J0.1": "vae", "vae.J0.2": "vae", "group.J0.1": "group.2"}
-    ok = frame.loc["vae.J0.0"]
-    assert (ok["perf"], ok["status"], ok["steady"], ok["slices"]) == (100.0, "ok", True, 18)
-    assert (ok["host"], ok["gpu_index"], ok["gpu_uuid"]) == ("hostA", 0, "GPU-0000")
-    assert frame["open"].to_dict() == {"vae.J0.0": False, "vae.J0.1": False, "vae.J0.2": True, "group.J0.1": False}
-
-
-def test_what_a_task_lacks_is_absent_and_no_number(tmp_path: Path) -> None:
-    frame = task_frame(summary(tmp_path)).set_index("task")
-    assert frame["perf"].isna().to_dict() == {
-        "vae.J0.0": False, "vae.J0.1": True, "vae.J0.2": True, "group.J0.1": False
-    }  # fmt: skip
-    assert frame.loc["vae.J0.1":"vae.J0.2", "steady"].isna().all()
-    assert frame.loc["group.J0.1", ["gpu_index", "gpu_uuid"]].isna().all(), "a group has no single GPU"
-
-
-def test_the_columns_of_a_task_frame_have_one_type_whatever_the_run(tmp_path: Path) -> None:
-    some = task_frame(summary(tmp_path))
-    none = task_frame(Summary(source="x", jobs=()))
-    assert len(none) == 0
-    assert none.dtypes.to_dict() == some.dtypes.to_dict()
 
 
 def test_a_job_frame_has_the_figures_of_records_within_and_the_time_under_each_clock_event(tmp_path: Path) -> None:

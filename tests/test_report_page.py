@@ -23,7 +23,7 @@ from benchsuite.report.read.load import Loaded, Row, load
 from benchsuite.report.read.summary_file import write_summary
 from benchsuite.report.show.document import Cell, Column, Section, sentence, table
 from benchsuite.report.show.html import curves, page
-from benchsuite.report.show.html.shell import page_of_parts
+from benchsuite.report.show.html.shell import macro, render
 from benchsuite.report.show.report import Report, document
 from benchsuite.report.show.svg import paint, scale, thinned
 from benchsuite.report.sources import summary_of
@@ -182,8 +182,9 @@ def test_a_failure_has_its_type_and_a_link_to_its_log(tmp_path: Path) -> None:
 
 def test_other_pages_use_the_same_shell() -> None:
     column: Column[str] = Column("system <b>", lambda name: Cell(name, note="a note"))
-    parts = [Section("Machines", (table((column,), ["one", "two\x1b"]), sentence("Both.")))]
-    text = page_of_parts("2 systems & more", [sentence("One is faster."), sentence("Quite.")], parts)
+    part = Section("Machines", (table((column,), ["one", "two\x1b"]), sentence("Both.")))
+    intro = (sentence("One is faster."), sentence("Quite."))
+    text = render("shell.html", title="2 systems & more", intro=intro, body=macro("parts.html", "section", part))
     read = Reader(text)
     assert (read.title, read.headings) == ("2 systems & more", ["Machines"])
     assert '<p class="verdict">One is faster.</p>' in text

@@ -21,7 +21,6 @@ from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.summary_file import read_summary, write_summary
 from benchsuite.report.sources import run_names, summary_of, summary_of_runs
 from benchsuite.report.stats.compare import find_base
-from benchsuite.report.stats.frame import task_frame
 from benchsuite.report.stats.scaling import curves
 from benchsuite.report.stats.sessions import not_in_every, together
 
@@ -298,11 +297,6 @@ def test_a_summary_of_sessions_is_plotted_as_one_run_is(tmp_path: Path, call: Ca
     assert "(a, b) against a, b, c" in (tmp_path / "x.svg").read_text()
     status, _, err = call("plot", "--kind", "throughput", tmp_path / "ab.json", "-o", tmp_path / "y.svg")
     assert (status, err.count("\n")) == (2, 1)
-
-
-def test_repeats_of_different_sessions_stay_apart(tmp_path: Path) -> None:
-    frame = task_frame(summary_of_runs(three(tmp_path)))
-    assert frame["repeat"].tolist() == list(range(9))
 
 
 def test_efficiency_of_scaling_is_over_sessions(tmp_path: Path) -> None:

@@ -86,11 +86,6 @@ class Steadiness:
         return self.rate.half if self.rate else None
 
     @property
-    def scattered(self) -> bool:
-        """Whether the rates of slices spread widely. That alone is no flaw: quick turns average out."""
-        return self.spread is not None and self.spread.value > STEADY_SPREAD
-
-    @property
     def uncertain(self) -> bool:
         """Whether the window's error exceeds the margin."""
         return self.rate is not None and self.rate.is_wider_than(SMALL_CHANGE)

@@ -1,4 +1,4 @@
-"""A summary as tidy pandas frames: one row a task, or one row a job.
+"""A summary as a tidy pandas frame: one row a job.
 
 Import this module inside the function that needs it: importing pandas takes most of a second, and neither a run nor a
 plain report needs it.
@@ -9,29 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pandas import DataFrame, Series, concat
+from pandas import DataFrame, concat
 
-from benchsuite.report.read.load import OPEN
 from benchsuite.report.read.summary import Summary
 from benchsuite.telemetry import CAPPED, SLOWING
-
-_TASK_COLUMNS = {
-    "job": "object",  # the name under which rates pool
-    "devices": "object",  # how the job is placed: "each", "progression", ...
-    "task": "object",  # the task's id
-    "host": "object",  # None where neither the result nor the run names one
-    "repeat": "int64",  # counted on from one session to the next
-    "copy": "int64",  # the place among the copies that share a GPU
-    "gpu_index": "Int64",  # among the GPUs that the run could use; only of a task with exactly one GPU
-    "gpu_uuid": "object",  # only of a task with exactly one GPU
-    "status": "object",  # as `TaskSummary.status`
-    "open": "bool",  # without an outcome yet
-    "perf": "float64",  # items/s, per GPU in a progression; NaN unless ok
-    "slices": "int64",  # in the window
-    "seconds": "float64",  # of the window
-    "steady": "boolean",  # whether the window is steady; NA without a window
-    "use": "object",  # `Use`, or None
-}
 
 # The figures of a job, in the order of the CSV. "interval.low" is a figure of a record within it.
 JOB_COLUMNS = (
@@ -48,27 +29,6 @@ JOB_COLUMNS = (
     "unit_factor", "excluded", "ended",
 )  # fmt: skip
 CLOCK_EVENTS = (CAPPED, *SLOWING)
-
-
-def task_frame(summary: Summary) -> DataFrame:
-    """One row a planned task, in the plan's order; columns as `_TASK_COLUMNS` describes them."""
-    here = summary.machine.host if summary.machine else None
-    of = [(job, task) for job in summary.jobs for task in job.tasks]
-    gpus = [task.gpus[0] if len(task.gpus) == 1 else None for _, task in of]
-    kept = ("copy", "status", "perf", "slices", "seconds", "steady", "use")
-    repeats = max((task.repeat for _, task in of), default=0) + 1
-    columns: dict[str, list[Any]] = {
-        **{name: [getattr(task, name) for _, task in of] for name in kept},
-        "job": [job.name for job, _ in of],
-        "devices": [job.devices for job, _ in of],
-        "task": [task.id for _, task in of],
-        "host": [task.host or here for _, task in of],
-        "repeat": [task.session * repeats + task.repeat for _, task in of],
-        "gpu_index": [gpu.index if gpu else None for gpu in gpus],
-        "gpu_uuid": [gpu.uuid if gpu else None for gpu in gpus],
-        "open": [task.status in OPEN for _, task in of],
-    }
-    return DataFrame({name: Series(columns[name], dtype=kind) for name, kind in _TASK_COLUMNS.items()})
 
 
 def job_frame(summary: Summary) -> DataFrame:

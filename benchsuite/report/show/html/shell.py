@@ -13,23 +13,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from benchsuite.report.show.document import Part, Section, Sentence, Table
+from benchsuite.report.show.document import Part, Sentence, Table
 
 # The parts of the style sheet and of the script, in order.
 _OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*(?: \d+)?)")
 _STYLES = ("base.css", "charts.css", "narrow.css")
 _SCRIPTS = ("page.js",)
-
-
-def page_of_parts(title: str, intro: Sequence[Sentence], parts: Sequence[Section | Markup]) -> str:
-    """A titled page.
-
-    Args:
-        intro: the sentences below the title; the first one is large.
-        parts: sections of a document, or markup such as `macro` gives.
-    """
-    body = Markup().join(part if isinstance(part, Markup) else macro("parts.html", "section", part) for part in parts)
-    return render("shell.html", title=title, intro=tuple(intro), body=body)
 
 
 def render(template: str, styles: Sequence[str] = (), **values: Any) -> str:
