@@ -20,9 +20,11 @@ from benchsuite.measurement import Clock, Measurement, Slice, Stream
 from benchsuite.records import Code, Failure, Identity, Machine, Result, Run, TaskMachine, Tenant, Timeline
 from benchsuite.rundir import Attempt, RunDir, write_result
 
-# A job in the background of a shell ignores Ctrl-C, and so would all that tests start.
+# A job in the background of a shell ignores Ctrl-C, one under nohup SIGHUP, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
