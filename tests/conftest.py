@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -21,6 +22,8 @@ from benchsuite.measurement import Clock, Measurement, Slice, Stream
 from benchsuite.records import Code, Failure, Identity, Machine, Result, Run, TaskMachine, Tenant, Timeline
 from benchsuite.rundir import Attempt, RunDir, write_result
 
+# benchsuite names itself as it was started: by `pytest`, by `python -m pytest` or by xdist is one to the tests.
+sys.argv[0] = "pytest"
 # What tests keep in their own process need not outlive a power cut. The commands that they start flush their files.
 os.fsync = lambda fd: None
 
