@@ -61,7 +61,8 @@ def reason(error: OSError) -> str:
 
 def one_line(text: str) -> str:
     """Text on one line, with runs of blanks and of control characters replaced by a single blank."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    clean = text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(clean.split())
 
 
 def encodable(text: str) -> str:

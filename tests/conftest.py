@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -20,25 +22,32 @@ from benchsuite.measurement import Clock, Measurement, Slice, Stream
 from benchsuite.records import Code, Failure, Identity, Machine, Result, Run, TaskMachine, Tenant, Timeline
 from benchsuite.rundir import Attempt, RunDir, write_result
 
-# A job in the background of a shell ignores Ctrl-C, and so would all that tests start.
+# benchsuite names itself as it was started: by `pytest`, by `python -m pytest` or by xdist is one to the tests.
+sys.argv[0] = "pytest"
+# What tests keep in their own process need not outlive a power cut. The commands that they start flush their files.
+os.fsync = lambda fd: None
+
+# A job in the background of a shell ignores Ctrl-C, one under nohup SIGHUP, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Files of which no test is asked for are not imported, which takes seconds with torch and in all.
 
-    These are with `-m "not torch"` the files of which every test needs torch, and with `-m torch` those of which none
-    does.
+    With `-m torch` these are the files without such a test, and with `-m "not torch"` those of which every test needs
+    torch; the same with slurm, and with `not torch and not slurm`.
     """
-    asked = config.option.markexpr
-    if asked not in ("torch", "not torch") or collection_path.suffix != ".py":
+    if collection_path.suffix != ".py":
         return None
-    text = collection_path.read_text("utf-8")
-    if asked == "torch":
-        return None if "pytest.mark.torch" in text else True
-    whole = re.search(r"^pytestmark = [^()]*?pytest\.mark\.torch\b", text, re.MULTILINE)
-    return True if whole else None
+    asked, text = config.option.markexpr, collection_path.read_text("utf-8")
+    if asked in ("torch", "slurm"):
+        return None if f"pytest.mark.{asked}" in text else True
+    left_out = [words.removeprefix("not ") for words in asked.split(" and ") if words.startswith("not ")]
+    whole = rf"^pytestmark = [^()]*?pytest\.mark\.({'|'.join(map(re.escape, left_out))})\b"
+    return True if left_out and re.search(whole, text, re.MULTILINE) else None
 
 
 def make_gpu(index: int = 0, name: str = "NVIDIA Test") -> Gpu:

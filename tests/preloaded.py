@@ -128,10 +128,14 @@ def _server(modules: tuple[str, ...]) -> socket.socket:
 
 
 def warm_up() -> None:
-    """Decode an empty record of each kind that a run reads. At the first time msgspec looks up the types of fields."""
+    """Decode an empty record of each kind that a run reads, and read the shipped profiles.
+
+    At the first time msgspec looks up the types of fields. Each profile is compared with the shipped ones.
+    """
     import msgspec
 
     from benchsuite.data.descriptor import Descriptor
+    from benchsuite.describe import profile
     from benchsuite.describe.plan import Plan
     from benchsuite.describe.tasks import Job
     from benchsuite.events import Assignment, Event
@@ -141,6 +145,7 @@ def warm_up() -> None:
     for kind in (Assignment, Attempt, Descriptor, Event, Job, Plan, Result, Run):
         with contextlib.suppress(msgspec.ValidationError):
             msgspec.json.decode(b"{}", type=kind)
+    profile.load("smoke")
 
 
 def serve(requests: socket.socket) -> tuple[str, list[str]]:

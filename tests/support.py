@@ -230,7 +230,7 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def wait_for(condition: Callable[[], Any], limit_s: float = 20) -> None:
+def wait_for(condition: Callable[[], Any], limit_s: float = 120) -> None:
     """Until the condition holds; fails after the limit."""
     deadline = time.monotonic() + limit_s
     while not condition():
@@ -251,7 +251,7 @@ def _environ_of(pid: int) -> dict[str, str]:
 def kill_rank(out: Path, task: str, rank: int) -> int:
     """Kill one rank of a run's only task, as a bystander would, once it has closed some slices; its pid."""
     events = out / "logs" / f"{task}.a1.events.{rank}.jsonl"
-    wait_for(lambda: events.exists() and len(events.read_text().splitlines()) > 3, 90)
+    wait_for(lambda: events.exists() and len(events.read_text().splitlines()) > 3)
     (mark,) = _marks(out)
     victim = next(pid for pid in marked(mark) if _environ_of(pid).get("RANK") == str(rank))
     os.kill(victim, signal.SIGKILL)
@@ -263,4 +263,4 @@ def nothing_left(out: Path) -> None:
     marks = _marks(out)
     assert marks
     for mark in marks:
-        wait_for(lambda mark=mark: not marked(mark), 10)
+        wait_for(lambda mark=mark: not marked(mark))

@@ -139,7 +139,7 @@ def test_a_rank_that_leaves_early_ends_the_others_and_is_named(tmp_path: Path, m
     pids = (program.pid.to_bytes(PULSE_BYTES, sys.byteorder) for program in programs)
     pulse.write_bytes(bytes(3 * PULSE_BYTES) + b"".join(pids))
     with exits.Exits(pulse, 3, EventWriter(str(events))) as watch:
-        codes = [program.wait(timeout=20) for program in programs]
+        codes = [program.wait(timeout=120) for program in programs]
     assert codes == [-9, 0, -9]
     told = [msgspec.json.decode(line, type=Exited) for line in events.read_bytes().splitlines()]
     assert [(one.rank, one.code) for one in told] == [(1, 0)]

@@ -79,9 +79,9 @@ def test_resuming_a_copy_leaves_the_run_in_progress_alone(tmp_path: Path) -> Non
     wait_for(lambda: (tmp_path / "a" / "attempts.jsonl").exists())
     subprocess.run(["cp", "-r", "a", "b"], cwd=tmp_path, check=True)
     other = start("jobs", profile, "-o", "b", "--resume", cwd=tmp_path, env=environ(), stderr=-3)
-    assert running.wait(timeout=40) == 0
+    assert running.wait(timeout=120) == 0
     other.send_signal(signal.SIGTERM)
-    other.wait(timeout=60)
+    other.wait(timeout=120)
     assert statuses(tmp_path / "a") == {"job.J0": ["ok"]}
 
 
@@ -95,7 +95,7 @@ def test_what_was_cut_off_keeps_the_facts_of_its_own_run(tmp_path: Path) -> None
     again = start("jobs", profile, "-o", "out", "--resume", cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: [a.event for a in RunDir(tmp_path / "out").attempts()].count("start") == 2)
     again.send_signal(signal.SIGTERM)
-    again.wait(timeout=60)
+    again.wait(timeout=120)
     (begun, *_) = RunDir(tmp_path / "out").attempts()
     results = [json.loads(p.read_text()) for p in (tmp_path / "out").glob("p.job.*.json")]
     first = next(r for r in results if r["identity"]["attempt"] == 1)
@@ -130,7 +130,7 @@ def test_what_a_killed_run_left_running_is_found_by_its_mark_and_ended(tmp_path:
     wait_for(lambda: [a.event for a in RunDir(tmp_path / "out").attempts()].count("start") == 2)
     assert not marked(mark)
     again.send_signal(signal.SIGTERM)
-    _, stderr = again.communicate(timeout=60)
+    _, stderr = again.communicate(timeout=120)
     assert "was left running and has been killed" in stderr
     assert statuses(tmp_path / "out")["job.J0"][0] == "interrupted"
 
@@ -145,7 +145,7 @@ def test_two_runs_in_one_folder_are_refused_and_stop_ends_the_first(tmp_path: Pa
     ended = benchsuite("stop", "out", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "--resume" in ended.stderr
-    assert running.wait(timeout=5) == 143
+    assert running.wait(timeout=120) == 143
     assert statuses(tmp_path / "out") == {"job.J0": ["interrupted"]}
     nothing = benchsuite("stop", "out", cwd=tmp_path)
     assert (nothing.returncode, "no run is in progress" in nothing.stderr) == (0, True)

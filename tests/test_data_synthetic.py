@@ -29,7 +29,7 @@ FEW: dict[str, dict[str, Any]] = {
     "fake_imagenet": {"train": 50, "val": 5, "test": 5},
     "bsds500": {"train": 30, "val": 5, "test": 5},
     "coco": {"train": 40, "val": 5},
-    "wmt16": {"train": 41_000, "val": 500, "test": 20},
+    "wmt16": {"train": 20_500, "val": 500, "test": 20},
     "mapped_pairs": {"train": 40, "val": 5, "test": 5},
     "wikitext2": {"train": 100_000, "valid": 10_000, "test": 10_000},
     "ml20m": {"users": 1500},
@@ -230,7 +230,7 @@ def test_wmt16(one: dict[str, Path]) -> None:
     source, target = (
         [line.split() for line in (one["wmt16"] / f"train.{side}").read_text().splitlines()] for side in ("en", "de")
     )
-    assert len(source) == len(target) == 41_000
+    assert len(source) == len(target) == 20_500
     lengths = np.array([len(s) for s in source])
     assert lengths.mean() == pytest.approx(29, abs=3)
     assert lengths.min() >= 1 and lengths.max() <= 125

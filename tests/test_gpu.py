@@ -116,7 +116,7 @@ def test_a_killed_worker_leaves_its_slices_and_no_memory_on_the_gpu(tmp_path: Pa
         time.sleep(0.1)
     pid = json.loads((tmp_path / "out" / "attempts.jsonl").read_text().splitlines()[0])["pid"]
     subprocess.run(["kill", "-9", str(pid)], check=True)
-    _, stderr = running.communicate(timeout=30)
+    _, stderr = running.communicate(timeout=120)
     assert running.returncode == 1, stderr
     result = read_results(tmp_path / "out")["vae"]
     assert result.status == "killed"
@@ -191,7 +191,7 @@ def test_a_rank_killed_on_a_gpu_ends_its_group_and_frees_the_gpus(tmp_path: Path
     (tmp_path / "p.json").write_text(json.dumps({"g": job}))
     running = begin("p", tmp_path)
     victim = kill_rank(tmp_path / "p", "g.J0", 1)
-    _, stderr = running.communicate(timeout=60)
+    _, stderr = running.communicate(timeout=120)
     assert running.returncode == 1, stderr
     result = read_results(tmp_path / "p")["g"]
     assert result.error is not None

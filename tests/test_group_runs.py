@@ -144,7 +144,7 @@ def test_a_rank_killed_by_hand_leaves_one_counted_failure_and_its_slices(tmp_pat
     write(tmp_path / "p.json", g={"model": "polynome", "min_time_s": 60.0, "max_time_s": 80.0, "timeout_s": 100.0})
     running = start("jobs", "p.json", "-o", "out", cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
     kill_rank(tmp_path / "out", "g.J0", 1)
-    _, stderr = running.communicate(timeout=60)
+    _, stderr = running.communicate(timeout=120)
     assert running.returncode == 1, stderr
     result = read_results(tmp_path / "out")["g"]
     assert result.error is not None

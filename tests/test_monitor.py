@@ -218,7 +218,7 @@ def test_a_hanging_card_holds_up_neither_the_others_nor_the_end(fake: Any, monke
     assert len(monitor.tenant_series("task", *ALWAYS)) > 5
     started_s = time.monotonic()
     monitor.stop()
-    assert time.monotonic() - started_s < 1
+    assert time.monotonic() - started_s < 20, "less than the call hangs"
     assert samples(monitor, 0) == []
     (note,) = monitor.notes
     assert note.startswith("GPU 0 (GPU-00) stopped answering at ")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pytest
+import scipy  # which imports its parts on first use: `scipy.stats` takes a second
 from conftest import keep_run, make_gpu, make_result, make_task
 from made_sharing import keep_shared
 from made_sweeps import keep_sweep
 from outputs import call, sample
-from scipy import stats
 from support import in_process, one_line_error
 
 from benchsuite.bleu_scores import Bleu, BleuEpoch, TaskBleu, path_in
@@ -335,7 +335,7 @@ def test_the_interval_of_a_ratio_is_welchs(tmp_path: Path) -> None:
         # Many items a slice, so that whole ones are exact enough.
         keep_run(tmp_path / name, [make_result(rates=[1e9 * math.exp(x)] * 30, repeat=i) for i, x in enumerate(logs)])
     (axes,) = axes_of("compare", tmp_path / "a", base=summary_of(tmp_path / "b"), base_name="b")
-    expected = stats.ttest_ind([0.01, 0.02, 0.03], [-0.02, 0.0, 0.02], equal_var=False).confidence_interval(0.95)
+    expected = scipy.stats.ttest_ind([0.01, 0.02, 0.03], [-0.02, 0.0, 0.02], equal_var=False).confidence_interval(0.95)
     of_job = axes.get_yticklabels()[-1].get_text(), len(axes.get_yticklabels()) - 1
     segments = [s for of in axes.collections for s in of.get_segments() if s[0][1] == of_job[1]]  # type: ignore[attr-defined]
     assert of_job[0] == "vae"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy  # which imports its parts on first use: `scipy.stats` takes a second
 from conftest import keep_results, keep_run, make_result, make_run, make_task
-from scipy.stats import fisher_exact
 
 from benchsuite.report.read.load import load
 from benchsuite.report.stats.failures import Never, compare_failures, fails_more, fisher, never_ok
@@ -21,8 +21,8 @@ def test_fisher_agrees_with_scipy() -> None:
     large = [(12, 12, 0, 84), (0, 54, 1, 54), (40, 4_000, 60, 4_000), (300, 300, 2_000, 2_000)]
     for fail, n, base_fail, base_n in (*small, *large):
         table = [[fail, n - fail], [base_fail, base_n - base_fail]]
-        assert fisher(fail, n, base_fail, base_n) == pytest.approx(fisher_exact(table).pvalue, rel=1e-8)
-        more = fisher_exact(table, alternative="greater").pvalue
+        assert fisher(fail, n, base_fail, base_n) == pytest.approx(scipy.stats.fisher_exact(table).pvalue, rel=1e-8)
+        more = scipy.stats.fisher_exact(table, alternative="greater").pvalue
         assert fails_more([(fail, n, base_fail, base_n)]) == pytest.approx(more, rel=1e-8)
 
 

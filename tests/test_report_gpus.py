@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import scipy  # which imports its parts on first use: `scipy.stats` takes a second
 from conftest import Call, keep_results, keep_run, make_result, make_run, make_task
 from made_telemetry import make_device, make_telemetry, stolen_from
 from outputs import line_of
-from scipy.stats import ttest_1samp
 
 from benchsuite.describe.tasks import Gpu
 from benchsuite.records import Pressure, Result, Tenant
@@ -225,13 +225,13 @@ def test_complete_repeats_give_students_t() -> None:
     jobs, together = compare_speeds(logs)
     assert together is not None
     own = deviations(logs)
-    assert jobs.p == pytest.approx(ttest_1samp(own, 0, axis=1).pvalue)
+    assert jobs.p == pytest.approx(scipy.stats.ttest_1samp(own, 0, axis=1).pvalue)
     assert jobs.std == pytest.approx(own.std(axis=1, ddof=1))
     # Jobs that scatter alike weigh the same.
     alike = np.stack([logs[0], -logs[0], logs[0]])
     _, together = compare_speeds(alike)
     assert together is not None
-    assert together.p == pytest.approx(ttest_1samp(deviations(alike).mean(axis=0), 0).pvalue)
+    assert together.p == pytest.approx(scipy.stats.ttest_1samp(deviations(alike).mean(axis=0), 0).pvalue)
 
 
 def test_a_noisy_gpu_is_judged_by_its_own_scatter() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy  # which imports its parts on first use: `scipy.stats` takes a second
 
 from benchsuite.report.stats.planning import Power, power
 from benchsuite.report.stats.samples import LogMean
@@ -15,10 +16,11 @@ from benchsuite.report.stats.verdict import judge
 from benchsuite.report.stats.welch import Side
 
 
+@functools.cache
 def side(noise: float, repeats: int) -> LogMean:
     """A mean over repeats whose variance is the median of those that noise of this standard deviation gives."""
     df = repeats - 1.0
-    return LogMean(0.0, noise**2 / repeats * float(stats.chi2.median(df)) / df, df, repeats)
+    return LogMean(0.0, noise**2 / repeats * float(scipy.stats.chi2.median(df)) / df, df, repeats)
 
 
 def suite(noises: Sequence[float], repeats: tuple[int, int]) -> dict[str, tuple[Side, Side]]:
@@ -38,7 +40,7 @@ def test_power_is_that_of_a_t_test_at_the_familys_first_level(repeats: int, nois
     """Over 2,000 jobs of equal noise the degrees of freedom are nearly those of Student's test."""
     jobs = 2000
     df, error = 2 * (repeats - 1), noise * math.sqrt(2 / repeats)
-    expected = stats.nct.sf(stats.t.isf(0.025 / jobs, df), df, math.log1p(difference) / error)
+    expected = scipy.stats.nct.sf(scipy.stats.t.isf(0.025 / jobs, df), df, math.log1p(difference) / error)
     assert found([noise] * jobs, (repeats, repeats), difference).found == pytest.approx(expected, abs=0.01)
 
 

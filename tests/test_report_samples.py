@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from made_summaries import FAILED, flat, made_job
 from msgspec.structs import replace
-from scipy import stats
 
 from benchsuite.report.measure.intervals import log_interval
 from benchsuite.report.stats.samples import Key, LogMean, job_mean, repeat_rates, stalls, weighted_mean
@@ -103,7 +103,7 @@ def test_the_mean_of_one_job_is_a_t_interval_on_logs() -> None:
     expected = log_interval(values)
     assert expected is not None
     assert found.interval is not None
-    assert found.rate == pytest.approx(stats.gmean(values))
+    assert found.rate == pytest.approx(statistics.geometric_mean(values))
     assert (found.interval.low, found.interval.high) == pytest.approx((expected.low, expected.high))
     assert found.interval.half == pytest.approx(expected.half)
     assert (found.df, found.n, found.of) == (3, 4, "repeat")

@@ -17,7 +17,6 @@ from benchsuite.describe.jobs import resolve
 from benchsuite.describe.plan import make_plan
 from benchsuite.errors import ResultError
 from benchsuite.report import plots
-from benchsuite.report.plots.speedup import table as csv_of
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Table
 from benchsuite.report.show.sections.advice import advice
@@ -99,12 +98,14 @@ def test_the_plot_has_a_line_for_each_way_and_a_csv_with_the_columns_of_hfta(run
 
 
 def test_the_lines_are_normalised_and_serial_is_horizontal(summary: Summary) -> None:
+    from benchsuite.report.plots import speedup  # matplotlib takes long to import
+
     (drawn,) = plots.draw_all("speedup", plots.Source(summary))
     lines = {line.get_label(): line for line in drawn.figure.axes[0].lines}
     assert list(lines["fused fp32"].get_ydata()) == pytest.approx([1.0, 2.0, 4.0])
     assert list(lines["serial fp32"].get_xdata()) == [1, 4]
     assert list(lines["serial fp32, reduce-overhead"].get_ydata()) == pytest.approx([1.6, 1.6])
-    assert csv_of(shared(summary)[0]) == drawn.csv
+    assert speedup.table(shared(summary)[0]) == drawn.csv
     assert "Without a number: concurrent bf16 4 (OOM)." in drawn.figure.get_supxlabel().replace("\n", " ")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import scipy  # which imports its parts on first use: `scipy.stats` takes a second
 from conftest import keep_run, make_result, make_run, make_task
 from made_summaries import made_job, made_run
 from outputs import unwrapped
-from scipy import stats
-from scipy.stats import t as student
 
 from benchsuite import cli
 from benchsuite.describe.tasks import Job
@@ -124,7 +124,7 @@ def welch(here: Sequence[float], base: Sequence[float]) -> tuple[float, float]:
     spread = np.sqrt(sum(_log_variance(len(of) - 1) for of in logs))
     unbiased[0] *= np.exp(0.3 * spread * np.sign(len(base) - len(here)))
     df = sum(unbiased) ** 2 / sum(part**2 / (len(of) - 1) for part, of in zip(unbiased, logs, strict=True))
-    half = stats.t.ppf(0.975, df) * np.sqrt(sum(parts))
+    half = scipy.stats.t.ppf(0.975, df) * np.sqrt(sum(parts))
     difference = logs[0].mean() - logs[1].mean()
     return float(np.exp(difference - half)), float(np.exp(difference + half))
 
@@ -132,13 +132,13 @@ def welch(here: Sequence[float], base: Sequence[float]) -> tuple[float, float]:
 @functools.cache
 def _bias(df: int) -> float:
     """The mean log of chi squared over its degrees of freedom, by integration."""
-    return float(stats.chi2(df).expect(lambda x: np.log(x / df)))
+    return float(scipy.stats.chi2(df).expect(lambda x: np.log(x / df)))
 
 
 @functools.cache
 def _log_variance(df: int) -> float:
     """The variance of the log of chi squared, by integration."""
-    return float(stats.chi2(df).expect(lambda x: np.log(x) ** 2) - stats.chi2(df).expect(np.log) ** 2)
+    return float(scipy.stats.chi2(df).expect(lambda x: np.log(x) ** 2) - scipy.stats.chi2(df).expect(np.log) ** 2)
 
 
 def test_the_interval_of_one_job_is_welchs() -> None:
@@ -152,7 +152,7 @@ def test_the_interval_of_one_job_is_welchs() -> None:
 def test_with_equal_numbers_of_repeats_the_interval_is_that_of_scipy() -> None:
     rng = np.random.default_rng(3)
     here, base = np.exp(rng.normal(0, 0.02, 4)).tolist(), np.exp(rng.normal(0.01, 0.005, 4)).tolist()
-    plain = stats.ttest_ind(np.log(here), np.log(base), equal_var=False).confidence_interval(0.95)
+    plain = scipy.stats.ttest_ind(np.log(here), np.log(base), equal_var=False).confidence_interval(0.95)
     found = one(here, base)
     assert (found.low, found.high) == pytest.approx((np.exp(plain.low), np.exp(plain.high)))
 
@@ -192,14 +192,14 @@ def test_no_word_contradicts_the_interval_beside_it() -> None:
     """17 clear differences leave the last job the whole level; its own variances give it fewer degrees of freedom."""
     clear = {f"j{i}": (exactly(5, 0.5, 0.01), exactly(5, 0.0, 0.01)) for i in range(17)}
     error = math.sqrt((0.01**2 + 0.0001**2) / 5)
-    own, of_family = (float(student.ppf(0.975, df)) * error for df in (4, 8))
+    own, of_family = (float(scipy.stats.t.ppf(0.975, df)) * error for df in (4, 8))
     # Between the half width of its interval and the one of equal noise on both sides.
     shift = (2 * own + of_family) / 3
     last = (exactly(5, shift, 0.01), exactly(5, 0.0, 0.0001))
     found = judged({**clear, "last": last}, 0.001)["last"]
     assert found.low is not None
     assert found.df is not None
-    assert float(student.sf(shift / error, found.df)) < 0.025
+    assert float(scipy.stats.t.sf(shift / error, found.df)) < 0.025
     assert (found.low < 1, found.word) == (True, "AMBIGUOUS")
 
 
@@ -209,7 +209,7 @@ def test_same_is_the_interval_inside_the_margin() -> None:
     found = one(here, base)
     assert found.df is not None
     assert found.high is not None
-    margin = math.expm1(float(student.ppf(0.975, found.df)) * math.sqrt(2 * 0.01**2 / 5))
+    margin = math.expm1(float(scipy.stats.t.ppf(0.975, found.df)) * math.sqrt(2 * 0.01**2 / 5))
     assert margin > found.high - 1
     assert one(here, base, margin + 1e-9).word == "SAME"
     assert one(here, base, margin - 1e-9).word == "AMBIGUOUS"
@@ -350,7 +350,7 @@ def test_the_ratio_does_not_rest_on_how_many_repeats_there_are(tmp_path: Path) -
     found = against(few, many)
     ratio = found.overall.per_gpu
     assert ratio and ratio.verdict.low and ratio.verdict.high
-    means = [stats.gmean([repeat.perf for repeat in of.jobs[0].repeats]) for of in (few, many)]
+    means = [statistics.geometric_mean([repeat.perf for repeat in of.jobs[0].repeats]) for of in (few, many)]
     assert ratio.value == pytest.approx(means[0] / means[1])
     assert math.sqrt(ratio.verdict.low * ratio.verdict.high) == pytest.approx(ratio.value)
     assert ratio.value != pytest.approx(few.jobs[0].perf_adj / many.jobs[0].perf_adj, rel=1e-3)

@@ -54,7 +54,7 @@ def stopped_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wait_for(lambda: (folder / "seen.json").exists())
     time.sleep(1.0)
     running.send_signal(signal.SIGTERM)
-    assert running.wait(timeout=60) == 143
+    assert running.wait(timeout=120) == 143
     return folder
 
 
@@ -223,7 +223,7 @@ def test_an_interrupted_run_prints_the_command_that_continues_it(tmp_path: Path)
             printed = in_process("stop", out, cwd=tmp_path).stderr
         else:
             running.send_signal(signal.SIGINT)
-        _, stderr = running.communicate(timeout=60)
+        _, stderr = running.communicate(timeout=120)
         assert running.returncode == (143 if end == "stop" else 130)
         for text in filter(None, (stderr, printed)):
             assert f"jobs --resume '{out}'\n" in text

@@ -35,10 +35,8 @@ def test_a_signal_ends_the_tree_and_keeps_what_is_finished(signum: int, tmp_path
     running = start("jobs", str(profile), "-o", "out", cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: (tmp_path / "pid.json").exists() and (tmp_path / "pid.json").read_text().endswith("}"))
     time.sleep(1.5)
-    began = time.monotonic()
     running.send_signal(signum)
-    _, stderr = running.communicate(timeout=60)
-    assert time.monotonic() - began < 10
+    _, stderr = running.communicate(timeout=90)  # less than the second job's own limit
     assert running.returncode == 128 + signum
     assert "3 tasks: 0 passed, 0 failed, 2 not run, 1 too short for a number" in stderr
     found = read_results(tmp_path / "out")
@@ -67,7 +65,7 @@ def test_kill_of_a_worker_from_outside_is_one_counted_failure(tmp_path: Path) ->
     running = start("jobs", str(profile), "-o", "out", cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: len(_events(tmp_path / "out")) >= 4)
     os.kill(json.loads((tmp_path / "pid.json").read_text())["pid"], signal.SIGKILL)
-    _, stderr = running.communicate(timeout=60)
+    _, stderr = running.communicate(timeout=120)
     assert running.returncode == 1
     result = read_results(tmp_path / "out")["job"]
     assert isinstance(result, Result)
@@ -88,12 +86,10 @@ def test_prepare_runs_first_and_its_failure_or_limit_stops_its_job_only(tmp_path
         good={"prepare": [["sh", "-c", "echo made > made.txt"]]},
         fails={"prepare": [["sh", "-c", "echo no luck; exit 4"], ["touch", "never.txt"]]},
         missing={"prepare": [["no-such-program"]]},
-        late={"prepare": "setsid sleep 60 & echo started; wait", "timeout_s": 2},
+        late={"prepare": "setsid sleep 600 & echo started; wait", "timeout_s": 2},
         last={},
     )
-    began = time.monotonic()
-    done = benchsuite("jobs", str(profile), "-o", "out", cwd=tmp_path)
-    assert time.monotonic() - began < 50
+    done = benchsuite("jobs", str(profile), "-o", "out", cwd=tmp_path, timeout=240)
     assert done.returncode == 1
     found = read_results(tmp_path / "out")
     assert {job: r.status for job, r in found.items()} == {
@@ -185,7 +181,7 @@ def test_a_model_that_protests_against_being_stopped_is_interrupted(tmp_path: Pa
     running = start("jobs", str(profile), "-o", "out", cwd=tmp_path, env=environ(), stderr=-3)
     wait_for(lambda: len(_events(tmp_path / "out")) >= 2)
     running.send_signal(signal.SIGTERM)
-    assert running.wait(timeout=60) == 143
+    assert running.wait(timeout=120) == 143
     assert read_results(tmp_path / "out")["job"].status == "interrupted"
 
 
@@ -209,5 +205,5 @@ def test_a_terminal_that_is_gone_costs_no_result(tmp_path: Path) -> None:
     wait_for(lambda: len(_events(tmp_path / "out")) >= 2)
     os.close(master)
     running.send_signal(signal.SIGHUP)
-    assert running.wait(timeout=60) == 129
+    assert running.wait(timeout=120) == 129
     assert read_results(tmp_path / "out")["job"].status == "interrupted"

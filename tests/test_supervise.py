@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from support import marked, wait_for
 
@@ -18,7 +19,7 @@ from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.process import Tree, start
 from benchsuite.launch.supervise import Exit, Supervision, bounded
 
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
 # The shell ends at once on SIGTERM; what it started takes half a second to clean up.
 CLEANS_UP = "(trap 'sleep 0.5; echo cleaned; exit' TERM; echo ready; while :; do sleep 0.05; done) & wait"
 
@@ -72,6 +73,7 @@ def test_one_that_ignores_the_request_is_killed_after_the_grace(
     begin: Callable[..., Tree], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervise, "GRACE_S", 0.5)
+    monkeypatch.setattr(supervise, "STUCK_S", 120.0)
     tree = begin(sys.executable, "-c", STUBBORN)
     wait_for(lambda: (tmp_path / "out").read_text())
     began_s = time.monotonic()
@@ -80,7 +82,10 @@ def test_one_that_ignores_the_request_is_killed_after_the_grace(
     assert time.monotonic() - began_s > 0.5
 
 
-def test_one_that_ignores_the_request_is_killed_at_once_in_a_hurry(begin: Callable[..., Tree], tmp_path: Path) -> None:
+def test_one_that_ignores_the_request_is_killed_at_once_in_a_hurry(
+    begin: Callable[..., Tree], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "GRACE_S", 120.0)
     tree = begin(sys.executable, "-c", STUBBORN)
     wait_for(lambda: (tmp_path / "out").read_text())
     began_s = time.monotonic()
@@ -111,15 +116,30 @@ def test_several_trees_are_supervised_side_by_side(
 ) -> None:
     """Four that ignore SIGTERM take one grace together; no step waits for its tree."""
     monkeypatch.setattr(supervise, "GRACE_S", 1.0)
+    monkeypatch.setattr(supervise, "STUCK_S", 120.0)
     trees = [begin(sys.executable, "-c", STUBBORN) for _ in range(4)]
     wait_for(lambda: (tmp_path / "out").read_text().count("1") == 4)
     running = list(map(Supervision, trees))
-    began_s = time.monotonic()
-    for one in running:
-        assert not one.step(lambda: "timed_out")
-    assert time.monotonic() - began_s < 1.0
+    with monkeypatch.context() as patch:
+        patch.delattr(time, "sleep")
+        for one in running:
+            assert not one.step(lambda: "timed_out")
     supervise.wait(lambda: all([one.step(never) for one in running]))
     assert [one.finish().code for one in running] == [-9] * 4
+
+
+class Scattered(Tree):
+    """A tree whose processes are found late, as on a node with many others."""
+
+    def members(self) -> list[psutil.Process]:
+        time.sleep(0.05)
+        return super().members()
+
+
+def test_a_tree_is_killed_however_long_the_search_for_its_processes_takes(begin: Callable[..., Tree]) -> None:
+    tree = begin("sleep", "600")
+    Scattered(tree.process, tree.ticks, tree.mark).kill(limit_s=0.01)
+    assert tree.process.wait(120) == -9
 
 
 class Immortal(Tree):

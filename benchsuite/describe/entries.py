@@ -109,6 +109,7 @@ class Declared:
         return sorted({EXTRAS[m] for m in self.modules if m in EXTRAS and not _found(m)})
 
 
+@cache  # asked for each task of a plan
 def _found(module: str) -> bool:
     return module in sys.modules or importlib.util.find_spec(module) is not None
 

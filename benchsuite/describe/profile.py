@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -110,7 +112,7 @@ def of_text(
     Raises:
         ProfileError: as `load`.
     """
-    raw = _merged(files.parse_mapping(text, path), path)
+    raw = _read(text, path)
     for name in (*only, *exclude):
         if name not in raw:
             raise ProfileError(f"{path}: no job '{name}'{nearest(name, raw)}")
@@ -138,7 +140,7 @@ def names(text: str, path: Path) -> tuple[str, ...]:
     Raises:
         ProfileError: as `load`.
     """
-    return tuple(_merged(files.parse_mapping(text, path), path))
+    return tuple(_read(text, path))
 
 
 def _check_names(jobs: Sequence[Job], path: Path) -> None:
@@ -183,6 +185,18 @@ def single(model: str | None, entry: str | None, overrides: Overrides) -> Job:
     return job
 
 
+@lru_cache(maxsize=64)  # each profile is compared with all shipped ones, and to parse YAML is slow
+def _read(text: str, path: Path) -> Mapping[str, dict[str, Any]]:
+    """The fields of each job in the text of a profile. They are shared: no caller changes them."""
+    return MappingProxyType(_merged(files.parse_mapping(text, path), path))
+
+
+@lru_cache(maxsize=64)
+def _resolved(text: str, path: Path) -> Mapping[str, Job]:
+    """The checked jobs of a shipped profile."""
+    return MappingProxyType({name: resolve(name, fields, str(path)) for name, fields in _read(text, path).items()})
+
+
 def _merged(content: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     """Each job with the defaults of "*". A job's own fields take precedence; `params` and `env` are merged by key."""
     for name, fields in content.items():
@@ -218,10 +232,11 @@ def _lineage(name: str, jobs: Sequence[Job]) -> tuple[str | None, tuple[str, ...
     ours = {job.name: job for job in jobs}
     found: dict[str, tuple[str, ...]] = {}
     for stem, path in files.shipped("profiles").items():
-        raw = _merged(files.read_mapping(path), path)
+        text = files.read_text(path)
+        raw = _read(text, path)
         shared = len(ours.keys() & raw.keys())
         if not shared or (stem != name and 2 * shared < len(raw)):
             continue
-        found[stem] = changes.changes({job: resolve(job, fields, str(path)) for job, fields in raw.items()}, ours)
+        found[stem] = changes.changes(_resolved(text, path), ours)
         best = max(best or (-len(found[stem]), stem == name, stem), (-len(found[stem]), stem == name, stem))
     return (best[2], found[best[2]]) if best else (None, ())

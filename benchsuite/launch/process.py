@@ -71,14 +71,16 @@ class Tree:
         _signal(self.members(), signal.SIGTERM)
 
     def kill(self, limit_s: float = KILL_LIMIT_S) -> None:
-        """SIGKILL until nothing is left of the tree.
+        """SIGKILL until nothing is left of the tree; at least once, however long the search for its processes takes.
 
         Args:
             limit_s: the time after which to give up, since a process that is stuck in the kernel does not end.
         """
         deadline = time.monotonic() + limit_s
-        while (left := self.members()) and time.monotonic() < deadline:
+        while left := self.members():
             _signal(left, signal.SIGKILL)
+            if time.monotonic() >= deadline:
+                break
             self.wait_gone(0.2)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=1.0)

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     root = Path(benchsuite.__file__).parent
     for file in sorted(root.rglob("*.py")):
         parts = file.relative_to(root).with_suffix("").parts
-        if not {"worker", "models", "plots", "trace", "frame", "export", "__init__", "__main__"} & set(parts):
+        if not {"arrays", "worker", "models", "plots", "trace", "frame", "export", "__init__", "__main__"} & set(parts):
             importlib.import_module(".".join(("benchsuite", *parts)))
     importlib.metadata.version("msgspec")
     for line in sys.stdin:

@@ -71,9 +71,9 @@ def _distinct(rng: np.random.Generator, count: int, movies: int) -> np.ndarray:
     while True:
         more = words.ranks(rng, count * 2 + 10, movies, 2.5, movies / 53)
         drawn = np.concatenate([drawn, more])
-        _, places = np.unique(drawn, return_index=True)
-        if len(places) >= count:
-            return drawn[np.sort(places)[:count]]
+        different = dict.fromkeys(drawn.tolist())
+        if len(different) >= count:
+            return np.fromiter(different, np.int64, count)
 
 
 @functools.lru_cache(maxsize=1)

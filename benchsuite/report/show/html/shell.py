@@ -16,6 +16,8 @@ from markupsafe import Markup, escape
 from benchsuite.report.show.document import Part, Sentence, Table
 
 # The parts of the style sheet and of the script, in order.
+# Nearly all characters of a page are others, and need no look of their own.
+_UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
 _OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*(?: \d+)?)")
 _STYLES = ("base.css", "charts.css", "narrow.css")
 _SCRIPTS = ("page.js",)
@@ -45,7 +47,8 @@ def clean(value: Any) -> Any:
     """A value for a template; in text (or markup) each control character but line ends and tabs is replaced."""
     if not isinstance(value, str) or value.isprintable():
         return value
-    return type(value)("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in value))
+    found = _UNUSUAL.sub(lambda c: c[0] if c[0].isprintable() else "\N{REPLACEMENT CHARACTER}", value)
+    return type(value)(found)
 
 
 def unbroken(text: str) -> Markup:
