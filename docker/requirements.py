@@ -1,4 +1,4 @@
-"""Print the packages that benchsuite needs, one a line: those of pyproject.toml, and those of the extras that are named."""
+"""Print the packages that pyproject.toml asks for, one a line, with those of the extras that are named."""
 
 import sys
 from pathlib import Path

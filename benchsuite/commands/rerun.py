@@ -17,8 +17,20 @@ if TYPE_CHECKING:
     from benchsuite.records import Machine, Result
 
 
+_EPILOG = "After -- come changes: job fields and parameters of the model. Each one is printed."
+_EXAMPLES = (
+    ("benchsuite rerun results/new/standard.vae.J0.1.20260105-101500-123456.json", "Run a task again."),
+    (
+        "benchsuite rerun results/new/standard.vae.J0.1.20260105-101500-123456.json -o - -- --min-time-s 60",
+        "Run it longer, and print the result.",
+    ),
+)
+
+
 @click.command(
-    cls=WithChanges, epilog="After -- come changes: job fields and parameters of the model. Each one is printed."
+    cls=WithChanges,
+    epilog="After -- come changes: job fields and parameters of the model. Each one is printed.",
+    examples=_EXAMPLES,
 )
 @click.argument("result")
 @click.option("-o", "--out", metavar="OUT", help="A .json file, a folder, or -.  [default: beside RESULT]")
