@@ -33,11 +33,12 @@ _APART = ("logs", "telemetry", "checkpoints", "bleu", "driver")
 
 
 def slug(name: str) -> str:
-    """A name as part of a file name: other characters than letters, digits and `._+=,-` become `_`.
+    """A name as part of a file name: other characters than letters, digits and `._+=,-` become `_`, and it does not begin with
+    a dot or a dash.
 
     Two names may have the same slug. The name itself is in the record and is never read from a file name.
     """
-    return re.sub(r"[^A-Za-z0-9._+=,-]", "_", name).lstrip(".")[:_LONGEST] or "_"
+    return re.sub(r"[^A-Za-z0-9._+=,-]", "_", name).lstrip(".-")[:_LONGEST] or "_"
 
 
 def distinct_slug(name: str) -> str:
