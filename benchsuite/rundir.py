@@ -33,8 +33,9 @@ _APART = ("logs", "telemetry", "checkpoints", "bleu", "driver")
 
 
 def slug(name: str) -> str:
-    """A name as part of a file name: other characters than letters, digits and `._+=,-` become `_`, and it does not begin with
-    a dot or a dash.
+    """A name as part of a file name: other characters than letters, digits and `._+=,-` become `_`.
+
+    The first one is neither a dot, which hides a file, nor a dash, which commands take for an option.
 
     Two names may have the same slug. The name itself is in the record and is never read from a file name.
     """
