@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 _PLACES = {"DIR": "dir", "FOLDER": "dir", "FILE": "file", "OUT": "file", "RESULT": "file", "PREFIX": "file"}
 
 
-class _Place(click.ParamType):
+class _Place(click.types.StringParamType):
     """The text of a path, which the shell completes."""
-
-    name = "path"
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
