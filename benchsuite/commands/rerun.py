@@ -27,11 +27,7 @@ _EXAMPLES = (
 )
 
 
-@click.command(
-    cls=WithChanges,
-    epilog="After -- come changes: job fields and parameters of the model. Each one is printed.",
-    examples=_EXAMPLES,
-)
+@click.command(cls=WithChanges, epilog=_EPILOG, examples=_EXAMPLES)
 @click.argument("result")
 @click.option("-o", "--out", metavar="OUT", help="A .json file, a folder, or -.  [default: beside RESULT]")
 @click.option("--other-gpu", is_flag=True, help="If the GPU of RESULT is not here, use the one with its index.")

@@ -39,7 +39,9 @@ def command(out: str) -> int:
         return 0
     process = holder.process(folder)
     if process is None:
-        raise ResultError(f"{folder}: its run is process {holder.pid} on {holder.host}; stop it there")
+        raise ResultError(
+            f"{folder}: its run is process {holder.pid} on {holder.host}; stop it there, as the user who started it"
+        )
     process.terminate()
     deadline = time.monotonic() + LIMIT_S
     while lock.holder(folder) == holder:
