@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 import click
 
-from benchsuite import __version__, commands
+from benchsuite import commands
 from benchsuite.errors import BenchError, Interrupted, nearest, one_line, reason
 
 # The commands in the order of use, with the headings of the help. A command that is not named here comes last.
@@ -90,8 +90,22 @@ def _summary(command: click.Command) -> str:
     return command.get_short_help_str(limit=1000)
 
 
+def _version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    """Print "benchsuite 0.1.0 (1a2b3c4d5e6f+dirty)"; the version alone if the commit is not known."""
+    if not asked or ctx.resilient_parsing:
+        return
+    from benchsuite.host.machine import code
+
+    found = code()
+    commit = f" ({found.commit[:12]}{'+dirty' if found.dirty else ''})" if found.commit else ""
+    click.echo(f"benchsuite {found.version}{commit}")
+    ctx.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="benchsuite")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version and commit."
+)
 def benchsuite() -> None:
     """Measure how fast this machine trains neural networks."""
 

@@ -50,7 +50,7 @@ class Code(Record, frozen=True, kw_only=True):
     """The version of benchsuite that ran."""
 
     version: str
-    commit: Annotated[str | None, Meta(description="only from a checkout")] = None
+    commit: Annotated[str | None, Meta(description="of the checkout that ran or was built")] = None
     dirty: Annotated[bool | None, Meta(description="the checkout had uncommitted changes")] = None
 
     @property

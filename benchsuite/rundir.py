@@ -24,7 +24,7 @@ from benchsuite.errors import OutputError, ResultError, reason
 from benchsuite.files import look
 from benchsuite.records import FAILURES, Result, Run
 from benchsuite.schema import R, Record, convert, current, decode, from_json, to_json
-from benchsuite.writing import sync, take, write_aside, write_new
+from benchsuite.writing import open_own, sync, take, write_aside, write_new
 
 # Two slugs, a time and a suffix must fit into a file name of 255 bytes.
 _LONGEST = 110
@@ -35,9 +35,11 @@ _APART = ("logs", "telemetry", "checkpoints", "bleu", "driver")
 def slug(name: str) -> str:
     """A name as part of a file name: other characters than letters, digits and `._+=,-` become `_`.
 
+    The first one is neither a dot, which hides a file, nor a dash, which commands take for an option.
+
     Two names may have the same slug. The name itself is in the record and is never read from a file name.
     """
-    return re.sub(r"[^A-Za-z0-9._+=,-]", "_", name).lstrip(".")[:_LONGEST] or "_"
+    return re.sub(r"[^A-Za-z0-9._+=,-]", "_", name).lstrip(".-")[:_LONGEST] or "_"
 
 
 def distinct_slug(name: str) -> str:
@@ -168,7 +170,8 @@ class RunDir:
 
     def note_attempt(self, line: Attempt) -> None:
         """Append a line to `attempts.jsonl` and flush it to the disk."""
-        with (self.path / "attempts.jsonl").open("ab+") as file:
+        fd = open_own(self.path / "attempts.jsonl", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        with os.fdopen(fd, "ab+") as file:
             if _ends_mid_line(file):
                 file.write(b"\n")  # a line that a crash cut short ends here, so that it cannot damage the next
             file.write(msgspec.json.encode(line) + b"\n")

@@ -33,6 +33,21 @@ def write_aside(folder: Path, content: bytes) -> Path:
     return path
 
 
+def open_own(path: Path, flags: int, mode: int = 0o666) -> int:
+    """Open a file that benchsuite itself made or makes. A link is refused: in a folder that others can write, it may
+    lead to a file of the user's.
+
+    Raises:
+        OSError: it cannot be opened, or is a link.
+    """
+    try:
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(error.errno, "it is a symbolic link", str(path)) from None
+        raise
+
+
 def sync(fd: int) -> None:
     """Flush a file to the disk, if its file system knows how to.
 

@@ -76,3 +76,24 @@ def test_completion_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.endswith("LOADED []\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("benchsuite status res", "file"),
+        ("benchsuite rerun res", "file"),
+        ("benchsuite report --html res", "file"),
+        ("benchsuite jobs smoke -d res", "dir"),
+        ("benchsuite report --traces res", "dir"),
+    ],
+)
+def test_the_shell_is_asked_to_complete_a_path(
+    line: str, kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert capsys.readouterr().out == f"{kind},res\n"

@@ -88,8 +88,8 @@ def test_resuming_a_copy_leaves_the_run_in_progress_alone(tmp_path: Path) -> Non
 def test_what_was_cut_off_keeps_the_facts_of_its_own_run(tmp_path: Path) -> None:
     profile = str(write_profile(tmp_path / "p.json", job={"min_time_s": 30}))
     running = start("jobs", profile, "-o", "out", cwd=tmp_path, env=environ(), stderr=-3)
-    wait_for(lambda: len(RunDir(tmp_path / "out").attempts()) == 1)
-    time.sleep(2.0)
+    logs = tmp_path / "out" / "logs"
+    wait_for(lambda: any(b"ready" in file.read_bytes() for file in logs.glob("*.events.jsonl")))
     running.kill()
     running.wait()
     again = start("jobs", profile, "-o", "out", "--resume", cwd=tmp_path, env=environ(), stderr=-3)

@@ -203,6 +203,26 @@ def test_the_hash_of_the_facts_changes_with_them() -> None:
     assert one.sha256 != msgspec.structs.replace(one, host="other").sha256
 
 
+@pytest.mark.parametrize(
+    ("kept", "printed"),
+    [
+        ('{"commit": "1a2b3c4d5e6f7081", "dirty": true}', "benchsuite 0.1.0 (1a2b3c4d5e6f+dirty)\n"),
+        ('{"commit": "1a2b3c4d5e6f7081", "dirty": false}', "benchsuite 0.1.0 (1a2b3c4d5e6f)\n"),
+        ("not JSON", "benchsuite 0.1.0\n"),
+        (None, "benchsuite 0.1.0\n"),
+    ],
+)
+def test_the_version_has_the_commit_of_which_the_package_was_built(
+    kept: str | None, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside a checkout, git is not asked: the package may lie in the repository of something else."""
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "benchsuite" / "host" / "machine.py"))
+    (tmp_path / "benchsuite" / "share").mkdir(parents=True)
+    if kept is not None:
+        (tmp_path / "benchsuite" / machine.BUILT_FROM).write_text(kept)
+    assert in_process("--version", cwd=tmp_path).stdout == printed
+
+
 def test_code_in_a_checkout_names_its_commit() -> None:
     found = machine.code()
     in_checkout = (Path(machine.__file__).parents[2] / ".git").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -58,3 +59,9 @@ def test_the_wheel_holds_every_shipped_file(kind: str, unpacked: Path) -> None:
 
 def test_the_wheel_holds_nothing_else_at_its_top(unpacked: Path) -> None:
     assert [p.name for p in unpacked.iterdir() if not p.name.endswith(".dist-info")] == ["benchsuite"]
+
+
+def test_the_wheel_knows_the_commit_of_its_checkout(unpacked: Path) -> None:
+    printed = in_wheel(unpacked, "--version")
+    in_checkout = (ROOT / ".git").exists()
+    assert re.fullmatch(r"benchsuite \S+ \([0-9a-f]{12}(\+dirty)?\)\n" if in_checkout else r"benchsuite \S+\n", printed)

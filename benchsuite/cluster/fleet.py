@@ -18,7 +18,7 @@ from msgspec import Meta
 from benchsuite.errors import OutputError, reason
 from benchsuite.rundir import check_empty, make_folder, read_record
 from benchsuite.schema import SCHEMA, Record, to_json
-from benchsuite.writing import write_new
+from benchsuite.writing import open_own, write_new
 
 FOLDER = ".cluster"
 
@@ -157,7 +157,7 @@ class FleetDir:
         """
         path = self.path / FOLDER / "jobs.jsonl"
         try:
-            with path.open("ab+") as file:
+            with os.fdopen(open_own(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab+") as file:
                 size = file.seek(0, os.SEEK_END)
                 cut_short = size and os.pread(file.fileno(), 1, size - 1) != b"\n"
                 file.write(b"\n" * bool(cut_short) + msgspec.json.encode(line) + b"\n")

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import click
 
+from benchsuite.commands._examples import WithExamples
+
 _HELP = {"--help", "-h"}
 
 
-class WithChanges(click.Command):
+class WithChanges(WithExamples):
     """Keeps all words after the first `--` as its parameter `changes`.
 
     An unknown option that is a job field or a parameter of a model is answered with the line that sets it. `-- --help`

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchsuite.commands._examples import WithExamples
 from benchsuite.commands._picture import check_picture, draw
 
 if TYPE_CHECKING:
@@ -20,14 +21,29 @@ if TYPE_CHECKING:
 _AT_LEAST_1 = click.IntRange(min=1)
 
 
-@click.command()
+_EXAMPLES = (
+    ("benchsuite bleu results/gnmt-20260105-101500", "Score all checkpoints of a run."),
+    (
+        "benchsuite bleu results/gnmt-20260105-101500 --task gnmt.J0 -o bleu.png",
+        "Score one task, and draw its BLEU over the epochs.",
+    ),
+)
+
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-d", "--data", metavar="DIR", help="Data sets.  [default: the folder that RUN read]")
 @click.option("--task", "chosen", metavar="ID", help="Score only this task, such as gnmt.J0.")
-@click.option("--beam", type=_AT_LEAST_1, default=5, show_default=True, help="Hypotheses kept of each sentence.")
-@click.option("--max-length", type=_AT_LEAST_1, default=80, show_default=True, help="Units of a translation at most.")
-@click.option("--batch-size", type=_AT_LEAST_1, default=128, show_default=True, help="Sentences translated at once.")
-@click.option("--device", help="cpu, cuda or cuda:N.  [default: cuda if there is a GPU]")
+@click.option(
+    "--beam", metavar="N", type=_AT_LEAST_1, default=5, show_default=True, help="Hypotheses kept of each sentence."
+)
+@click.option(
+    "--max-length", metavar="N", type=_AT_LEAST_1, default=80, show_default=True, help="Units of a translation at most."
+)
+@click.option(
+    "--batch-size", metavar="N", type=_AT_LEAST_1, default=128, show_default=True, help="Sentences translated at once."
+)
+@click.option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.  [default: cuda if there is a GPU]")
 @click.option("-o", "--output", metavar="FILE", help="A new .png, .svg or .pdf file with BLEU over the epochs.")
 def command(
     run: Path,
@@ -42,8 +58,6 @@ def command(
     """Translate the test set with each checkpoint of a run, and score the translations.
 
     RUN is the folder of a run whose jobs train a translator by epochs. The scores go to bleu/scores.json in it.
-
-    Example: benchsuite bleu results/gnmt-20260105-101500 -o bleu.png
     """
     from benchsuite.bleu_scores import Bleu, path_in
     from benchsuite.errors import OutputError, one_line, reason

@@ -6,19 +6,30 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchsuite.commands._examples import WithExamples
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 VARIABLE = "_BENCHSUITE_COMPLETE"
 
 
-@click.command()
+_EXAMPLES = (
+    (
+        'eval "$(benchsuite completion bash)"',
+        "Complete words in this shell. In ~/.bashrc, the line does it in each new one.",
+    ),
+    ('eval "$(benchsuite completion zsh)"', "The same for zsh and ~/.zshrc."),
+    ("benchsuite completion fish > ~/.config/fish/completions/benchsuite.fish", "Complete words in each new fish."),
+)
+
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     """Print the script that completes words by Tab.
 
-    Bash: add 'eval "$(benchsuite completion bash)"' to ~/.bashrc. Zsh: the same with zsh in ~/.zshrc. Fish: write the
-    output to ~/.config/fish/completions/benchsuite.fish.
+    Tab then completes commands, options, profiles and their jobs, models, data sets, baselines and files.
     """
     from click.shell_completion import get_completion_class
 

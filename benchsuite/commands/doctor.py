@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchsuite.commands._examples import WithExamples
+
 if TYPE_CHECKING:
     from benchsuite.findings import Finding
 
@@ -37,7 +39,16 @@ class _Checking:
 _FIELDS = ("about", "state", "text", "remedy")
 
 
-@click.command()
+_EXAMPLES = (
+    ("benchsuite doctor", "Check this machine before a run."),
+    (
+        "benchsuite doctor --json | jq '.[] | select(.state == \"bad\")'",
+        "Print only what must be remedied, for a program.",
+    ),
+)
+
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.option("-d", "--data", metavar="DIR", help="Data sets.  [default: $BENCHSUITE_DATA, else data]")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(data: str | None, as_json: bool) -> int:

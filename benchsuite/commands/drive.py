@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 KEPT = "driver"
 
 
-@click.command(cls=WithChanges)
+_EXAMPLES = (
+    ("benchsuite drive driver.yml --quiet", "Print the command that would run."),
+    ("benchsuite drive driver.yml --no-container -o results/try -- --max-steps 100", "A short try on the host itself."),
+)
+
+
+@click.command(cls=WithChanges, examples=_EXAMPLES)
 @click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG")
 @click.option("--resume", metavar="PREFIX", help="Continue from the checkpoints whose paths begin with PREFIX.")
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from benchsuite.commands import completion
+from benchsuite.commands._examples import WithExamples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,15 @@ def _duration(_context: click.Context, _option: click.Parameter, value: str | No
     return seconds
 
 
-@click.command()
+_EXAMPLES = (
+    ("benchsuite health", "Judge this node in about 3 minutes."),
+    ("benchsuite health --accept --gpus 8 -o results/node17", "Accept a new node, which must have 8 GPUs."),
+    ("benchsuite health results/node*", "Judge the runs of several nodes again."),
+    ("benchsuite health --soak 72h", "Test this node for three days."),
+)
+
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument(
     "outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.baselines
 )

@@ -44,7 +44,20 @@ _EPILOG = (
 )
 
 
-@click.command(cls=WithChanges, epilog=_EPILOG)
+_EXAMPLES = (
+    ("benchsuite jobs smoke", "Does every kind of job train here? It needs no data and no GPU."),
+    ("benchsuite jobs standard -d data --repeat 3", "The standard score, with an interval from three repeats."),
+    ("benchsuite jobs standard --name convnet --name vae", "Only two jobs."),
+    (
+        "benchsuite jobs standard --name convnet -- --batch-size 128 --precision bf16",
+        "With other parameters. The report marks the run as modified.",
+    ),
+    ("benchsuite jobs --resume results/standard-20260105-101500", "Continue a run that was stopped."),
+    ("benchsuite jobs standard --slurm --partition gpu --nodes 4 --detach", "Run on four nodes of a Slurm cluster."),
+)
+
+
+@click.command(cls=WithChanges, epilog=_EPILOG, examples=_EXAMPLES)
 @click.argument("profile", required=False, shell_complete=completion.profiles_or_runs)
 @click.option("-d", "--data", metavar="DIR", help=_DATA)
 @click.option("-o", "--out", metavar="OUT", help="New folder for the results; - prints JSON lines.")
@@ -104,6 +117,9 @@ def command(
 
     'jobs --resume OUT' continues the run in OUT. The record of the run gives all other options; a higher --repeat adds
     repeats.
+
+    Exit status: 0 if every task ran; 1 if a task failed or was skipped; 2 for wrong input; 3 if nothing ran; 130 or 143
+    if Ctrl-C or SIGTERM interrupted the run.
     """
     from benchsuite.describe.plan import make_plan
     from benchsuite.host import machine as host

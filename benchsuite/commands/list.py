@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from benchsuite.commands._examples import WithExamples
 from benchsuite.errors import nearest
 
 
@@ -20,7 +21,14 @@ class _Kind(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-@click.command()
+_EXAMPLES = (
+    ("benchsuite list profiles", "What can be run."),
+    ("benchsuite list models", "All models with their parameters."),
+    ("benchsuite list schema > result.schema.json", "The format of a result, for a program."),
+)
+
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument("what", type=_Kind(["models", "profiles", "datasets", "plots", "baselines", "cards", "schema"]))
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(what: str, as_json: bool) -> None:

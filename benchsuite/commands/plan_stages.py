@@ -46,7 +46,16 @@ _EPILOG = (
 )
 
 
-@click.command(cls=WithChanges, epilog=_EPILOG)
+_EXAMPLES = (
+    ("benchsuite plan-stages gnmt --gpus 4 -- --batch-size 64", "Measure a model, and divide it among 4 GPUs."),
+    (
+        "benchsuite plan-stages graph.txt --gpus 4,2 --bandwidth 1e10,1e9 -o plan.json",
+        "Divide a measured graph among 2 hosts with 4 GPUs each.",
+    ),
+)
+
+
+@click.command(cls=WithChanges, epilog=_EPILOG, examples=_EXAMPLES)
 @click.argument("source", metavar="MODEL|GRAPH", shell_complete=completion.models)
 @click.option(
     "--gpus",
@@ -88,8 +97,6 @@ def command(
     MODEL is the name of a model, or module:function of your own. Its units are measured on the first GPU, or on the
     CPU. GRAPH is a graph.txt of PipeDream's profiler: the units of a model with their times and sizes. The plan is the
     one with the shortest predicted time between two minibatches.
-
-    Example: benchsuite plan-stages gnmt --gpus 4 -- --batch-size 64
     """
     from benchsuite.errors import PipelineError, UsageError, one_line
     from benchsuite.pipeline.partition import plan

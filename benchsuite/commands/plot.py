@@ -8,12 +8,25 @@ from pathlib import Path
 import click
 
 from benchsuite.commands import completion
+from benchsuite.commands._examples import WithExamples
 from benchsuite.commands._picture import check_picture, draw
 
+_EXAMPLES = (
+    ("benchsuite plot --kind throughput", "The rate over time of the newest run."),
+    ("benchsuite plot results/new --kind compare --base results/old -o change.svg", "Two runs side by side."),
+    ("benchsuite plot results/new --kind telemetry --task vae.J0.1", "Power, clocks and temperature of one task."),
+)
 
-@click.command()
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument("results", required=False, type=click.Path(path_type=Path), shell_complete=completion.baselines)
-@click.option("--kind", required=True, shell_complete=completion.plots, help="The plot: see 'benchsuite list plots'.")
+@click.option(
+    "--kind",
+    metavar="KIND",
+    required=True,
+    shell_complete=completion.plots,
+    help="The plot: see 'benchsuite list plots'.",
+)
 @click.option("-o", "--output", metavar="FILE", help="A new .png, .svg or .pdf file.  [default: KIND.png]")
 @click.option(
     "--base",

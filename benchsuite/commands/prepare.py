@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import click
 
 from benchsuite.commands import completion
+from benchsuite.commands._examples import WithExamples
 from benchsuite.errors import Interrupted, UsageError, one_line
 
 if TYPE_CHECKING:
@@ -26,7 +27,18 @@ if TYPE_CHECKING:
 _EVERY_S = 10.0
 
 
-@click.command()
+_EXAMPLES = (
+    ("benchsuite prepare --profile standard", "Download the data sets of a profile."),
+    (
+        "benchsuite prepare --profile standard --synthetic --size small",
+        "Generate small data of the same formats, without a network.",
+    ),
+    ("benchsuite prepare imagenet_tfrecord --from /mnt/imagenet --workers 16", "Convert your own files."),
+    ("benchsuite prepare mnist --verify", "Check every byte of a data set."),
+)
+
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.datasets)
 @click.option("--profile", metavar="NAME", shell_complete=completion.profiles, help="Data sets of this profile's jobs.")
 @click.option("-d", "--data", metavar="DIR", help="Their folder.  [default: $BENCHSUITE_DATA, else data]")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from benchsuite.commands import completion
+from benchsuite.commands._examples import WithExamples
 
 if TYPE_CHECKING:
     from benchsuite.report.fleet.folders import FleetFolders
@@ -44,7 +45,23 @@ def _conditions(_context: click.Context, _option: click.Parameter, value: str | 
     return names
 
 
-@click.command()
+_EXAMPLES = (
+    ("benchsuite report", "The newest run."),
+    ("benchsuite report results/new --compare h200", "Is this machine as fast as a shipped baseline?"),
+    ("benchsuite report results/new --compare results/old --explain", "What changed since the last run, and why."),
+    ("benchsuite report results/new --full --html report.html", "A page with charts."),
+    (
+        "benchsuite report results/a results/b --systems --price 250000 --price 310000",
+        "Two machines with their prices.",
+    ),
+    (
+        "benchsuite report results/new --compare h200 --fail-on slower,failures",
+        "For a script: exit with 3 if the machine is slower.",
+    ),
+)
+
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument(
     "outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.baselines
 )

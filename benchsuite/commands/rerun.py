@@ -17,9 +17,17 @@ if TYPE_CHECKING:
     from benchsuite.records import Machine, Result
 
 
-@click.command(
-    cls=WithChanges, epilog="After -- come changes: job fields and parameters of the model. Each one is printed."
+_EPILOG = "After -- come changes: job fields and parameters of the model. Each one is printed."
+_EXAMPLES = (
+    ("benchsuite rerun results/new/standard.vae.J0.1.20260105-101500-123456.json", "Run a task again."),
+    (
+        "benchsuite rerun results/new/standard.vae.J0.1.20260105-101500-123456.json -o - -- --min-time-s 60",
+        "Run it longer, and print the result.",
+    ),
 )
+
+
+@click.command(cls=WithChanges, epilog=_EPILOG, examples=_EXAMPLES)
 @click.argument("result")
 @click.option("-o", "--out", metavar="OUT", help="A .json file, a folder, or -.  [default: beside RESULT]")
 @click.option("--other-gpu", is_flag=True, help="If the GPU of RESULT is not here, use the one with its index.")

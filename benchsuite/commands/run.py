@@ -16,7 +16,18 @@ _EPILOG = (
 )
 
 
-@click.command(cls=WithChanges, epilog=_EPILOG)
+_EXAMPLES = (
+    ("benchsuite run vae", "Train a model for 15 s, and print the result."),
+    (
+        "benchsuite run convnet -d data -o one.json -- --batch-size 64 --precision bf16",
+        "On data, with other parameters, into a file.",
+    ),
+    ("benchsuite run my_model:build", "A model of your own, from my_model.py in the current folder."),
+    ("benchsuite run vae -- --help", "What may stand after --."),
+)
+
+
+@click.command(cls=WithChanges, epilog=_EPILOG, examples=_EXAMPLES)
 @click.argument("entry", shell_complete=completion.models)
 @click.option("-d", "--data", metavar="DIR", help="Data sets.  [default: $BENCHSUITE_DATA, else data]")
 @click.option("-o", "--out", metavar="OUT", help="A new .json file or folder.  [default: JSON on stdout]")
@@ -25,6 +36,8 @@ def command(entry: str, data: str | None, out: str | None, changes: tuple[str, .
     """Run one model on the first GPU, or on the CPU.
 
     ENTRY is the name of a model, or module:function of your own. The JSON holds the rate: jq .rate.value
+
+    Exit status: 0 if the model trained; 1 if it failed; 2 for wrong input.
     """
     from benchsuite.describe import profile as profiles
     from benchsuite.describe.overrides import Overrides

@@ -28,7 +28,16 @@ _EPILOG = (
 _MIN_TIME_S = 7.0
 
 
-@click.command(cls=WithChanges, epilog=_EPILOG)
+_EXAMPLES = (
+    ("benchsuite share vae", "How many training processes of a model fill this GPU?"),
+    (
+        "benchsuite share dcgan --repeat 3 --job-items 1_000_000 -- --batch-size 32",
+        "With intervals, for jobs of a million items.",
+    ),
+)
+
+
+@click.command(cls=WithChanges, epilog=_EPILOG, examples=_EXAMPLES)
 @click.argument("entry", shell_complete=completion.models)
 @click.option("-d", "--data", metavar="DIR", help="Data sets.  [default: $BENCHSUITE_DATA, else data]")
 @click.option("-o", "--out", metavar="OUT", help="New folder for the results.  [default: results/share-ENTRY-TIME]")

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchsuite.commands._examples import WithExamples
+
 if TYPE_CHECKING:
     from benchsuite.cluster.states import NodeStatus
 
 
-@click.command()
+_EXAMPLES = (("benchsuite status results/standard-20260105-101500", "Tasks that are done, and the time that is left."),)
+
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument("out")
 def command(out: str) -> int:
     """Show how far a run has come.

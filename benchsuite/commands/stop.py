@@ -7,11 +7,16 @@ from pathlib import Path
 
 import click
 
+from benchsuite.commands._examples import WithExamples
+
 # A run ends its process trees one after another, each with a grace of some seconds.
 LIMIT_S = 60.0
 
 
-@click.command()
+_EXAMPLES = (("benchsuite stop results/standard-20260105-101500", "End a run that was started in another terminal."),)
+
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument("out")
 def command(out: str) -> int:
     """End a run in progress.
@@ -32,9 +37,11 @@ def command(out: str) -> int:
     if holder is None:
         click.echo(f"{folder}: no run is in progress", err=True)
         return 0
-    process = holder.process()
+    process = holder.process(folder)
     if process is None:
-        raise ResultError(f"{folder}: its run is process {holder.pid} on {holder.host}; stop it there")
+        raise ResultError(
+            f"{folder}: its run is process {holder.pid} on {holder.host}; stop it there, as the user who started it"
+        )
     process.terminate()
     deadline = time.monotonic() + LIMIT_S
     while lock.holder(folder) == holder:

@@ -9,9 +9,18 @@ from pathlib import Path
 import click
 
 from benchsuite.commands import completion
+from benchsuite.commands._examples import WithExamples
+
+_EXAMPLES = (
+    ("benchsuite summary results/new -o new.json", "Keep a run as a single file."),
+    (
+        "benchsuite summary results/monday results/tuesday -o machine.json",
+        "Two sessions of one machine as one baseline.",
+    ),
+)
 
 
-@click.command()
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument(
     "outs", metavar="[OUT]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.baselines
 )

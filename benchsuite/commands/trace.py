@@ -28,7 +28,15 @@ _EPILOG = (
 )
 
 
-@click.command(cls=WithChanges, epilog=_EPILOG)
+_EXAMPLES = (
+    ("benchsuite trace vae --plot vae.png", "Where does the time of a step go?"),
+    ("benchsuite trace convnet --tool memory -- --batch-size 64", "What fills the memory?"),
+    ("benchsuite trace wlm -p standard -o traces/wlm", "As a job of a profile trains it."),
+    ("benchsuite trace --read trace.json.gz --top 20", "Read a recording of torch.profiler."),
+)
+
+
+@click.command(cls=WithChanges, epilog=_EPILOG, examples=_EXAMPLES)
 @click.argument("entry", required=False, shell_complete=completion.models)
 @click.option("-p", "--profile", metavar="PROFILE", help="ENTRY is a job of this profile.")
 @click.option(

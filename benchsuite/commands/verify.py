@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchsuite.commands._examples import WithExamples
+
 if TYPE_CHECKING:
     from benchsuite.findings import Finding
 
 
-@click.command()
+_EXAMPLES = (
+    ("benchsuite verify results/bid", "Were files of a run changed?"),
+    ("benchsuite verify results/bid --strict", "Is the run complete enough for a purchase?"),
+)
+
+
+@click.command(cls=WithExamples, examples=_EXAMPLES)
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("--strict", is_flag=True, help="Treat unmet purchase requirements as errors: exit status 1.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")

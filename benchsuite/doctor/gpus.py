@@ -22,7 +22,10 @@ from benchsuite.telemetry import SLOWING
 TORCH_LIMIT_S = 120
 _SILENT = "read the output of 'nvidia-smi' and the kernel's log; reset or replace it"
 _REPLACE = "reset the GPU; replace it if the error comes back"
+# A file torch.py in the current folder must not be run.
 _ASK_TORCH = """
+import sys
+sys.path[:] = filter(None, sys.path)
 import json, torch
 cuda = torch.cuda.is_available()
 uuids = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())] if cuda else []

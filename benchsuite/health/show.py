@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ import msgspec
 
 from benchsuite.errors import one_line
 from benchsuite.health.verdict import WORDS, Node, Outcome, Word
+from benchsuite.report.show.escaped import json_text
 from benchsuite.report.show.format import count, few
 
 COLOURS: dict[Word, str] = {"PASS": "green", "WARN": "yellow", "FAIL": "red", "NOT RUN": "yellow"}
@@ -27,13 +27,13 @@ def node_lines(nodes: Sequence[Node], style: Callable[..., str], every: bool) ->
         style: `click.style`.
         every: show the checks that passed, too.
     """
-    width = max(len(node.host) for node in nodes)
+    width = max(len(one_line(node.host)) for node in nodes)
     for node in nodes:
-        yield f"{node.host:<{width}}  {_word(node.word, style)}  {one_line(node.reason)}"
+        yield f"{one_line(node.host):<{width}}  {_word(node.word, style)}  {one_line(node.reason)}"
     for node in nodes:
         below = [*_details(node, style, every), *(() if every else _not_run(node, style))]
         if below:
-            yield from ("", f"{node.host}: {_counts(node)}", *below)
+            yield from ("", f"{one_line(node.host)}: {_counts(node)}", *below)
 
 
 def _details(node: Node, style: Callable[..., str], every: bool) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _plain(value: float | str | None) -> str:
 def to_json(nodes: Sequence[Node], word: Word) -> str:
     """All nodes with all outcomes and rulings."""
     found = [msgspec.to_builtins(node) for node in nodes]
-    return json.dumps({"kind": "health", "schema": 1, "word": word, "nodes": found}, indent=2, ensure_ascii=False)
+    return json_text({"kind": "health", "schema": 1, "word": word, "nodes": found}).removesuffix("\n")
 
 
 def drain_lines(nodes: Sequence[Node]) -> Iterator[str]:
@@ -119,7 +119,7 @@ def drain_lines(nodes: Sequence[Node]) -> Iterator[str]:
         if node.word == "FAIL":
             first = next(one for one in node.worst if one.word == "FAIL")
             reason = one_line(f"benchsuite health: {_brief(first)}")[:_LONGEST]
-            words = [f"nodename={node.host.partition('.')[0]}", "state=drain", f"reason={reason}"]
+            words = [f"nodename={one_line(node.host).partition('.')[0]}", "state=drain", f"reason={reason}"]
             yield f"scontrol update {shlex.join(words)}"
 
 

@@ -11,7 +11,10 @@ from benchsuite.describe.tasks import Gpu
 from benchsuite.errors import reason
 
 LIMIT_S = 60.0
+# A file torch.py in the current folder must not be run.
 _PROGRAM = """
+import sys
+sys.path[:] = filter(None, sys.path)
 import torch
 for index in range(torch.cuda.device_count()):
     card = torch.cuda.get_device_properties(index)

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
+
 from benchsuite import __version__
-from benchsuite.host import cards, cpus, kernel_files
+from benchsuite.host import cards, cpus, kernel_files, repository
 from benchsuite.host.visible import visible
 from benchsuite.measurement import read_boot_id, read_host
 from benchsuite.records import Code, Machine
+from benchsuite.schema import Record
 
 _PACKAGES = ("torch", "torchvision", "triton", "numpy", "msgspec", "nvidia-ml-py", "gymnasium", "psutil", "pyyaml")
+
+# hatch_build.py writes it into a wheel.
+BUILT_FROM = Path("share/code.json")
+
+
+class _BuiltFrom(Record, frozen=True):
+    """The commit of the checkout from which the package was built."""
+
+    commit: str
+    dirty: bool | None = None
 
 
 def describe(environ: Mapping[str, str]) -> Machine:
@@ -41,27 +53,16 @@ def describe(environ: Mapping[str, str]) -> Machine:
 
 
 def code() -> Code:
-    """The version, and the commit if the package runs from a git checkout."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return Code(version=__version__)
-    commit = _git(root, "rev-parse", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--", "benchsuite", "profiles", "weights")
-    return Code(version=__version__, commit=commit or None, dirty=None if changed is None else bool(changed))
-
-
-def _git(root: Path, *arguments: str) -> str | None:
+    """The version; the commit if the package runs from a checkout, or was built from one."""
+    package = Path(__file__).resolve().parents[1]
+    commit, dirty = repository.commit_and_dirty(package.parent)
+    if commit:
+        return Code(version=__version__, commit=commit, dirty=dirty)
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+        built = msgspec.json.decode((package / BUILT_FROM).read_bytes(), type=_BuiltFrom)
+    except (OSError, msgspec.DecodeError):
+        return Code(version=__version__)
+    return Code(version=__version__, commit=built.commit, dirty=built.dirty)
 
 
 def _version(package: str) -> str | None:

@@ -19,6 +19,7 @@ from benchsuite.host.kernel_files import started_ticks
 from benchsuite.measurement import read_boot_id, read_host
 from benchsuite.rundir import LOCK
 from benchsuite.schema import Record
+from benchsuite.writing import open_own
 
 
 class Holder(Record, frozen=True, kw_only=True):
@@ -29,13 +30,29 @@ class Holder(Record, frozen=True, kw_only=True):
     pid: int
     ticks: int | None
 
-    def process(self) -> psutil.Process | None:
-        """The process, if it is alive, on this host and still the same one."""
+    def process(self, folder: Path) -> psutil.Process | None:
+        """The process, if it is alive, on this host, still the same one, and has the lock of `folder` open.
+
+        Without the last condition, whoever can write the lock could name any process of the user's for `stop` to end.
+        """
         if self.boot_id != read_boot_id() or self.ticks is None or started_ticks(self.pid) != self.ticks:
+            return None
+        if not _has_open(self.pid, folder / LOCK):
             return None
         with contextlib.suppress(psutil.Error):
             return psutil.Process(self.pid)
         return None
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Has a process this file open? False for a process of another user, unless root asks."""
+    with contextlib.suppress(OSError):
+        own = path.stat()
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.path.samestat(link.stat(), own):
+                    return True
+    return False
 
 
 @contextlib.contextmanager
@@ -46,7 +63,7 @@ def locked(folder: Path) -> Iterator[None]:
         OutputError: another run holds it, or the folder cannot be written.
     """
     try:
-        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written: {reason(error)}") from None
     try:
@@ -71,7 +88,7 @@ def holder(folder: Path) -> Holder | None:
         ResultError: the lock cannot be read.
     """
     try:
-        fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_own(folder / LOCK, os.O_RDONLY)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -10,10 +10,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
 from benchsuite.host.kernel_files import descendants, started_ticks
+from benchsuite.writing import open_own
 
 # Every process of a tree inherits this variable. It identifies even one that left its session and its parent.
 MARK = "BENCHSUITE_TREE"
@@ -131,7 +133,7 @@ def start(
         OSError: the program cannot be started, or a file cannot be opened.
         ValueError: the locale cannot encode a word of the command or of the environment.
     """
-    with given.open("rb") as stdin, out.open("ab") as stdout, err.open("ab") as stderr:
+    with given.open("rb") as stdin, _appended(out) as stdout, _appended(err) as stderr:
         process = subprocess.Popen(
             command,
             env={**environ, MARK: mark},
@@ -142,6 +144,10 @@ def start(
             start_new_session=True,
         )
     return Tree(process, started_ticks(process.pid), mark)
+
+
+def _appended(path: Path) -> BinaryIO:
+    return os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 
 def last_lines(path: Path, count: int = 20, limit_bytes: int = 8192) -> str:

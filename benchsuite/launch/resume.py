@@ -216,9 +216,10 @@ def _mend(rundir: RunDir, plan: Plan, run: Run) -> list[str]:
 
 
 def _end_leftovers(start: Attempt) -> list[str]:
-    """Kill what still runs of a dead run's task: the recorded process, and all that inherited its mark.
+    """Kill what still runs of a dead run's task: all processes that inherited its mark.
 
-    Nothing is killed if the run is alive: the folder may be a copy of one in progress.
+    Nothing is killed if the run is alive: the folder may be a copy of one in progress. A recorded process without the
+    mark runs on: the record may be of someone else's making, and name any process of the user's.
     """
     parent_lives = start.parent_pid and started_ticks(start.parent_pid) == start.parent_ticks
     if start.boot_id != read_boot_id() or not start.mark or parent_lives:
@@ -229,7 +230,9 @@ def _end_leftovers(start: Attempt) -> list[str]:
             if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
                 continue
             recorded = process.pid == start.pid and started_ticks(process.pid) == start.ticks
-            if recorded or process.environ().get(MARK) == start.mark:
+            if process.environ().get(MARK) == start.mark:
                 process.kill()
                 swept.append(f"{start.task}: process {process.pid} was left running and has been killed")
+            elif recorded:
+                swept.append(f"{start.task}: process {process.pid} is recorded but has no mark of the run; it runs on")
     return swept
