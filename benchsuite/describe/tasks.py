@@ -257,6 +257,11 @@ class Task(Record, frozen=True, kw_only=True):
         return "CPU" if self.ranks == 1 else f"CPU, {self.ranks} ranks"
 
 
+def lacks_gpus(task: Task) -> bool:
+    """Whether a task is skipped because its job needs several GPUs, and fewer are visible."""
+    return task.skip is not None and task.job.placement.at_least > 1 and not task.gpus
+
+
 class DataFolder(Record, frozen=True, kw_only=True):
     """A complete data set on this machine."""
 
