@@ -75,7 +75,7 @@ OTHER_PROGRAMS = {
     "sudo": "needs root",
     "#!/bin/bash": "a script of Slurm",
 }
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`(benchsuite [^`]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _OUTPUTS = {"-o", "--output", "--html", "--md", "--csv", "--json", "--plot"}
@@ -132,6 +132,8 @@ COMMANDS = list(dict.fromkeys(tuple(words) for of in shown() for words in comman
 def unrun(words: tuple[str, ...]) -> str | None:
     """The entry of ONLY_PARSED for a command that is not run; None if it is run."""
     line = f"{' '.join(words)} "
+    if "--help" in words:
+        return None
     return "--slurm" if "--slurm" in words else next((begin for begin in ONLY_PARSED if line.startswith(begin)), None)
 
 
