@@ -32,7 +32,12 @@ from benchsuite.report.stats.rate import alone
 from benchsuite.schema import from_json, to_json
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*/README.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(ROOT.glob("*/README.md")),
+]
 PAGES = list(dict.fromkeys(page for page in PAGES if "tests" not in page.parts))
 
 # Commands that are not run here, by the beginning of the line, and why. They are parsed, and their names must exist.
@@ -141,8 +146,8 @@ def unrun(words: tuple[str, ...]) -> str | None:
 
 
 def keep_suite(folder: Path, day: int, host: str = "hostA", changes: tuple[str, ...] = ()) -> None:
-    """A run of four jobs of `standard` on two GPUs with three repeats. A later day is a little faster."""
-    chosen = profile.load("standard", only=("vae", "wlm", "convnet", "scaling"), overrides=Overrides.parse(changes))
+    """A run of two jobs of `standard` on two GPUs with three repeats. A later day is a little faster."""
+    chosen = profile.load("standard", only=("vae", "scaling"), overrides=Overrides.parse(changes))
     plan = make_plan("standard", chosen.jobs, [make_gpu(0), make_gpu(1)], environ={}, repeats=3)
     results = []
     for task in plan.tasks:
@@ -159,34 +164,31 @@ def keep_suite(folder: Path, day: int, host: str = "hostA", changes: tuple[str, 
 def stage_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the runs, summaries and files that the pages name."""
     stage = tmp_path_factory.mktemp("stage")
-    for day, name in enumerate(("a", "b", "c", "mon", "tue", "wed", "old", "other", "fp32", "run", "new", "mine")):
+    for day, name in enumerate(("a", "b", "c", "mon", "tue", "wed", "old", "other", "fp32", "new", "mine")):
         keep_suite(stage / "results" / name, day)
     keep_suite(stage / "results/bf16", 20, changes=("--precision", "bf16"))
-    for fleet in ("fleet", "october"):
-        for node in ("n1", "n2", "n3"):
-            keep_suite(stage / "results" / fleet / node, 1, node)
+    for node in ("n1", "n2", "n3"):
+        keep_suite(stage / "results/fleet" / node, 1, node)
     (stage / "nodes.txt").write_text("n1\nn2\nn3\n")
-    shutil.copytree(stage / "results/mine", stage / "health-hostA")
-    shutil.copytree(stage / "results/mine", stage / "health-good")
+    shutil.copytree(stage / "results/fleet", stage / "results/october")
+    for name in ("health-hostA", "health-good", "out"):
+        shutil.copytree(stage / "results/mine", stage / name)
     summary = in_process("summary", "results/other", cwd=stage).stdout
-    shutil.copytree(stage / "results/mine", stage / "out")
     for name in ("base", "mine", "good", "a"):
         (stage / f"{name}.json").write_text(summary)
     for name in ("r", "other", "RESULT"):
         (stage / f"{name}.json").write_bytes(to_json(alone(make_result(), make_run(1).machine)))
-    (stage / "graph.txt").write_text(chain(20))
-    (stage / "gnmt.yaml").write_text(
-        next(text for language, text in blocks(ROOT / "docs/training.md") if language == "yaml")
-    )
     (stage / "data").mkdir()
     (stage / "OUT/checkpoints").mkdir(parents=True)
     zipfile.ZipFile(stage / "OUT/checkpoints/gnmt.J0.a1.epoch4.stage0.pt", "w").close()
     traces = ROOT / "tests/data/traces"
     shutil.copy(traces / "kineto_amp.json.gz", stage / "trace.json.gz")
     (stage / "ncu.csv").write_bytes(gzip.decompress((traces / "ncu60_amp.csv.gz").read_bytes()))
-    (stage / "mymodel.py").write_text(own_model())
+    (stage / "graph.txt").write_text(chain(20))
+    (stage / "gnmt.yaml").write_text(example("docs/training.md", "yaml"))
     (stage / "mypackage").mkdir()
-    (stage / "mypackage/mymodel.py").write_text(own_model())
+    for name in ("mymodel.py", "mypackage/mymodel.py"):
+        (stage / name).write_text(example("README.md", "python"))
     return stage
 
 
@@ -197,10 +199,9 @@ def chain(units: int) -> str:
     return "\n".join([*lines, *(f"\tnode{number} -- node{number + 1}" for number in range(1, units))])
 
 
-def own_model() -> str:
-    """The example of a model in the README."""
-    (text,) = (text for language, text in blocks(ROOT / "README.md") if language == "python")
-    return text
+def example(page: str, language: str) -> str:
+    """The first block of a page in a language."""
+    return next(text for found, text in blocks(ROOT / page) if found == language)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -273,8 +274,10 @@ def test_blocks_of_commands_are_marked_as_bash() -> None:
     assert unmarked == []
 
 
-def test_the_list_of_commands_that_are_only_parsed_has_no_entry_too_many() -> None:
+def test_the_list_of_commands_that_are_only_parsed_is_up_to_date() -> None:
     assert set(ONLY_PARSED) - {unrun(words) for words in COMMANDS} == set()
+    named = {name for why in ONLY_PARSED.values() for name in re.findall(r"tests/\w+\.py", why)}
+    assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.parametrize(
@@ -355,7 +358,7 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.torch
 def test_the_model_of_the_readme_trains(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "mymodel.py").write_text(own_model(), encoding="utf-8")
+    (tmp_path / "mymodel.py").write_text(example("README.md", "python"), encoding="utf-8")
     short = ("--placement", "cpu", "--warm-up-s", "0", "--min-time-s", "5", "--intra-op-threads", "1")
     done = benchsuite("run", "mymodel:build", "-o", "r.json", "--", *short, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
