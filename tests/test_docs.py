@@ -67,7 +67,7 @@ ONLY_PARSED = {
 }
 # Lines of other programs, by their first word, and why they are not run.
 OTHER_PROGRAMS = {
-    "scripts/": "each file must exist",
+    "scripts/": "may install, or run for minutes; the file must exist",
     "source": "of a virtual environment",
     "jq": "run if jq is there",
     "ncu": "Nsight Compute",
@@ -75,7 +75,7 @@ OTHER_PROGRAMS = {
     "srun": "needs Slurm",
     "exec": "a script of Slurm",
     "(cd": "sha256sum; tests/test_report_verify.py runs it",
-    "docker": "needs an engine",
+    "docker": "needs an engine; a file of docker/ must exist",
     "apptainer": "needs an engine",
     "sudo": "needs root",
     "#!/bin/bash": "a script of Slurm",
@@ -213,9 +213,9 @@ def test_each_line_is_a_command_of_benchsuite_or_of_a_known_program(of: Shown) -
         return
     known = [begin for begin in OTHER_PROGRAMS if of.line.startswith(begin) or f'"$({begin}' in of.line]
     assert known, f"{of}: add the program to OTHER_PROGRAMS, with the reason why it is not run"
-    if "scripts/" in of.line:
-        script = re.findall(r"scripts/[\w./]+", of.line)[0]
-        assert os.access(ROOT / script, os.X_OK), f"{of}: no such script"
+    for file in re.findall(r"(?:scripts|docker)/[\w./-]+", of.line):
+        assert (ROOT / file).is_file(), f"{of}: no such file"
+        assert not of.line.startswith(file) or os.access(ROOT / file, os.X_OK), f"{of}: no program"
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if not unrun(words)], ids=" ".join)
