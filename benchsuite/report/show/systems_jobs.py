@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchsuite.report.show.document import Column, Section, table
 from benchsuite.report.show.format import number, one_line
 from benchsuite.report.show.systems_row import SystemRow
-from benchsuite.report.stats.systems import Group
+from benchsuite.report.stats.systems import BENCHSUITE, Group
 
 _LEGEND = "items/s of one task: one GPU or, for jobs on several GPUs, all of them. per GPU: divided by their number."
 
@@ -23,7 +23,7 @@ class JobRates:
 
 
 def job_sections(groups: Sequence[Group], rows: Sequence[SystemRow]) -> Iterator[Section]:
-    """A table for each group of two systems or more.
+    """A table for each group of at least two systems.
 
     Args:
         rows: the systems of all groups, in order.
@@ -32,8 +32,9 @@ def job_sections(groups: Sequence[Group], rows: Sequence[SystemRow]) -> Iterator
         names = [row.name for row in rows if row.group == place]
         if len(names) > 1:
             columns = [Column[JobRates]("job", lambda job: job.name), Column[JobRates]("unit", lambda job: job.unit)]
-            columns += [_column(name, number_of) for number_of, name in enumerate(names)]
+            columns += [_column(name, at) for at, name in enumerate(names)]
             of = f" of profile {one_line(group.profile, 60)}" if group.profile else ""
+            of += "" if group.program == BENCHSUITE else f", measured by {one_line(group.program, 60)}"
             yield Section(f"Jobs{of}", (table(columns, list(job_rates(group)), _LEGEND),))
 
 
