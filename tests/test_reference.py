@@ -31,7 +31,7 @@ def test_a_reference_page_is_what_the_command_prints(page: str, name: str, tmp_p
 def test_every_field_has_a_meaning(page: Any) -> None:
     rows = [line for line in page().splitlines() if line.startswith("| `")]
     assert len(rows) > 50
-    assert [row for row in rows if row.endswith("|  |")] == []
+    assert [row for row in rows if row.endswith("|  |")] == [], "give these fields a Meta(description=...)"
 
 
 def test_the_page_of_a_profile_has_every_field_that_a_job_may_set() -> None:

@@ -37,7 +37,7 @@ _HEAD = ("| field | type | default | meaning |", "|---|---|---|---|")
 _PROFILE = """\
 # Profile reference
 
-<!-- `benchsuite list profile-fields` prints this page from the types of the program. Do not edit it. -->
+`benchsuite list profile-fields` prints this page from the types of the program.
 
 A profile maps the names of its jobs to their fields. The entry `"*"` holds defaults for all jobs.
 [Profiles](profiles.md) explains the fields, with examples. A field that is missing or null has its default.
@@ -50,7 +50,7 @@ command line, as `--max-time-s 30`.
 _RESULT = """\
 # Result schema
 
-<!-- `benchsuite list result-fields` prints this page from the types of the program. Do not edit it. -->
+`benchsuite list result-fields` prints this page from the types of the program.
 
 Every task of a run leaves one result: a JSON file with the fields of `Result`. Files are written with schema {schema}.
 Files of older schemas are read: they are upgraded in memory, and the files stay as they are.
