@@ -160,6 +160,12 @@ def keep_suite(folder: Path, day: int, host: str = "hostA", changes: tuple[str, 
     keep_run(folder, results, run=run)
 
 
+@pytest.fixture(autouse=True)
+def usual_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BENCHSUITE_OUT", "BENCHSUITE_DATA", "BENCHSUITE_CARDS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture(name="stage", scope="module")
 def stage_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the runs, summaries and files that the pages name."""
