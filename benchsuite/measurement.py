@@ -19,7 +19,7 @@ Phase = Literal["measure", "hold"]
 class Clock(Record, frozen=True, kw_only=True):
     """The clock that times called `*_s` count on: CLOCK_MONOTONIC of one boot of one host."""
 
-    host: str
+    host: Annotated[str, Meta(description="name of the host")]
     boot_id: Annotated[str, Meta(description="boot that CLOCK_MONOTONIC counts from; `unknown` if it was not recorded")]
     wall: Annotated[str, Meta(description="an instant of the wall clock, ISO 8601, UTC")]
     monotonic_s: Annotated[float, Meta(description="the same instant on CLOCK_MONOTONIC")]
@@ -52,8 +52,8 @@ class Slice(Record, frozen=True, kw_only=True, array_like=True, gc=False):
 
     start_s: Annotated[float, Meta(description="seconds since the stream's `origin_s`")]
     end_s: Annotated[float, Meta(description="seconds since the stream's `origin_s`")]
-    steps: int
-    items: int
+    steps: Annotated[int, Meta(description="whole steps")]
+    items: Annotated[int, Meta(description="items of these steps")]
     phase: Annotated[
         Phase, Meta(description="`hold`: trained on for its neighbours after its own measurement; never counted")
     ] = "measure"
@@ -67,14 +67,14 @@ class Slice(Record, frozen=True, kw_only=True, array_like=True, gc=False):
 class WarmUp(Record, frozen=True, kw_only=True):
     """Untimed steps before `ready`, compilation and allocation included."""
 
-    steps: int
-    elapsed_s: float
+    steps: Annotated[int, Meta(description="untimed steps")]
+    elapsed_s: Annotated[float, Meta(description="time that they took")]
 
 
 class Compiled(Record, frozen=True, kw_only=True):
     """What Dynamo made of the model; no graph at all is possible, silently."""
 
-    graphs: int
+    graphs: Annotated[int, Meta(description="graphs that were compiled")]
     breaks: Annotated[int, Meta(description="graph breaks")]
 
 
@@ -82,7 +82,7 @@ class Traced(Record, frozen=True, kw_only=True):
     """What a profiler has recorded after the measurement."""
 
     file: Annotated[str, Meta(description="path of the recording in the run folder")]
-    steps: int
+    steps: Annotated[int, Meta(description="steps that were recorded")]
     start_s: Annotated[float | None, Meta(description="when the recording began, on the stream's `clock`")] = None
     elapsed_s: Annotated[float, Meta(description="time of the recorded steps, the profiler's own work included")]
     step_s: Annotated[float | None, Meta(description="time of a step just before, unrecorded; null: none was taken")]
@@ -118,8 +118,8 @@ class MemoryCurve(Record, frozen=True, kw_only=True):
 class PrecisionCheck(Record, frozen=True, kw_only=True):
     """One matrix product and one convolution against fp64, and the precision that their errors show."""
 
-    asked: str
-    in_force: str
+    asked: Annotated[str, Meta(description="the job's `precision`")]
+    in_force: Annotated[str, Meta(description="the precision that the errors show")]
     dtype: Annotated[str | None, Meta(description="torch's dtype of both probes; null: the default dtype")] = None
     parameters: Annotated[
         dict[str, int] | None,
@@ -142,7 +142,7 @@ class PrecisionCheck(Record, frozen=True, kw_only=True):
 class GroupUsed(Record, frozen=True, kw_only=True):
     """How the ranks of a task met and communicate."""
 
-    ranks: int
+    ranks: Annotated[int, Meta(description="number of ranks")]
     backend: Annotated[str, Meta(description="nccl or gloo")]
     nccl: Annotated[str | None, Meta(description="version of NCCL")] = None
     port: Annotated[int | None, Meta(description="TCP port of the rendezvous")] = None
@@ -185,10 +185,10 @@ class StageUsed(Record, frozen=True, kw_only=True):
 class PipelineUsed(Record, frozen=True, kw_only=True):
     """The stages of a pipeline, and the share of its time in which its ranks wait."""
 
-    schedule: str
+    schedule: Annotated[str, Meta(description="order in which the pipeline computes")]
     microbatches: Annotated[int | None, Meta(description="of each batch; null: `pipedream` passes on whole batches")]
     cut_by: Annotated[str, Meta(description="`given` by the job, or balanced by `flops` or by `parameters`")]
-    stages: tuple[StageUsed, ...]
+    stages: Annotated[tuple[StageUsed, ...], Meta(description="the stages in order")]
     bubble: Annotated[float, Meta(description="mean of `idle`")]
     ideal_bubble: Annotated[float, Meta(description="of the schedule with equal stages and transfers of no time")]
     idle: Annotated[
@@ -224,7 +224,7 @@ class Epoch(Record, frozen=True, kw_only=True):
     epoch: Annotated[int, Meta(description="number of the epoch, from 1")]
     end_s: Annotated[float, Meta(description="end of its last slice, seconds since the stream's `origin_s`")]
     trained_s: Annotated[float, Meta(description="length of its slices together")]
-    steps: int
+    steps: Annotated[int, Meta(description="steps of this epoch")]
     items: Annotated[int, Meta(description="of this rank")]
     loss: Annotated[float | None, Meta(description="mean loss of its steps; null: the model has no loss")] = None
     bleu: Annotated[float | None, Meta(description="BLEU of the test set after it; null: not measured")] = None
@@ -239,8 +239,8 @@ class Stream(Record, frozen=True, kw_only=True):
 
     clock: Annotated[Clock, Meta(description="host and clock of this stream's times")]
     device: Annotated[str, Meta(description="torch's name: cpu, cuda:0")]
-    role: str = "train"
-    rank: int = 0
+    role: Annotated[str, Meta(description="what the rank does")] = "train"
+    rank: Annotated[int, Meta(description="number of the rank")] = 0
     counts_items: Annotated[bool, Meta(description="its items count towards the task's rate")] = True
     models: Annotated[int, Meta(description="models that one step trains")] = 1
     unit: Annotated[str, Meta(description="what an item is")]
@@ -257,19 +257,19 @@ class Stream(Record, frozen=True, kw_only=True):
         float | None,
         Meta(description="seconds of the measured slices in which the host waited for a batch; null: not recorded"),
     ] = None
-    warm_up: WarmUp | None = None
+    warm_up: Annotated[WarmUp | None, Meta(description="untimed steps before the measurement")] = None
     stopped_by: Annotated[str | None, Meta(description="stop rule that ended the measurement")] = None
-    peak_memory: PeakMemory | None = None
+    peak_memory: Annotated[PeakMemory | None, Meta(description="peaks of the memory")] = None
     model_flops: Annotated[ModelFlops | None, Meta(description="only of rank 0; null: not recorded")] = None
     pipeline: Annotated[PipelineUsed | None, Meta(description="only of rank 0; null: no pipeline")] = None
-    compiled: Compiled | None = None
+    compiled: Annotated[Compiled | None, Meta(description="what torch.compile made; null: not compiled")] = None
     epochs: Annotated[tuple[Epoch, ...], Meta(description="epochs that ended; empty: no training by epochs")] = ()
     traced: Annotated[Traced | None, Meta(description="what a profiler recorded; null: nothing")] = None
-    precision: PrecisionCheck | None = None
+    precision: Annotated[PrecisionCheck | None, Meta(description="check of the precision in force")] = None
     intra_op_threads: Annotated[
         int | None, Meta(description="intra-op threads of torch in force; null: no torch, or not recorded")
     ] = None
-    notes: tuple[str, ...] = ()
+    notes: Annotated[tuple[str, ...], Meta(description="remarks for the reader, in words")] = ()
     readings: Annotated[
         dict[str, Reading], Meta(description="name -> a further figure that the model leaves; of a probe, for example")
     ] = {}
@@ -278,4 +278,4 @@ class Stream(Record, frozen=True, kw_only=True):
 class Measurement(Record, frozen=True, kw_only=True):
     """All streams of a task, one for each rank that became ready."""
 
-    streams: tuple[Stream, ...] = ()
+    streams: Annotated[tuple[Stream, ...], Meta(description="one for each rank that became ready")] = ()

@@ -25,10 +25,10 @@ FAILURES: frozenset[Status] = frozenset({"failed", "oom", "timeout", "killed", "
 class Machine(Record, frozen=True, kw_only=True):
     """The hardware and software of a machine."""
 
-    host: str
-    boot_id: str
-    system: str
-    kernel: str
+    host: Annotated[str, Meta(description="name of the host")]
+    boot_id: Annotated[str, Meta(description="boot of the host")]
+    system: Annotated[str, Meta(description="operating system, such as Linux")]
+    kernel: Annotated[str, Meta(description="release of the kernel")]
     cpu: Annotated[str, Meta(description="model of the processors")]
     cpus: Annotated[int, Meta(description="logical processors")]
     cpus_usable: Annotated[int, Meta(description="logical processors that this run may use")]
@@ -37,7 +37,7 @@ class Machine(Record, frozen=True, kw_only=True):
     gpus: Annotated[tuple[Gpu, ...], Meta(description="all GPUs that NVML lists")] = ()
     visible: Annotated[tuple[str, ...], Meta(description="UUIDs of the GPUs that this run may use, in order")] = ()
     gpu_note: Annotated[str | None, Meta(description="why no GPU is listed, or not every one")] = None
-    python: str
+    python: Annotated[str, Meta(description="version of Python")]
     packages: Annotated[dict[str, str], Meta(description="package -> version")]
 
     @property
@@ -49,7 +49,7 @@ class Machine(Record, frozen=True, kw_only=True):
 class Code(Record, frozen=True, kw_only=True):
     """The version of benchsuite that ran."""
 
-    version: str
+    version: Annotated[str, Meta(description="version of the package")]
     commit: Annotated[str | None, Meta(description="of the checkout that ran or was built")] = None
     dirty: Annotated[bool | None, Meta(description="the checkout had uncommitted changes")] = None
 
@@ -85,8 +85,11 @@ class Run(Record, frozen=True, kw_only=True):
 class Failure(Record, frozen=True, kw_only=True):
     """Why the status of a task is not ok."""
 
-    kind: str
-    message: str
+    kind: Annotated[
+        str,
+        Meta(description="type of the exception, name of the signal, or a kind of benchsuite's own such as timeout"),
+    ]
+    message: Annotated[str, Meta(description="the reason in words")]
     traceback: Annotated[str | None, Meta(description="the worker's traceback, or the last lines that it printed")] = (
         None
     )
@@ -102,23 +105,23 @@ class Identity(Record, frozen=True, kw_only=True):
     """The task that a result belongs to."""
 
     host: Annotated[str, Meta(description="the host on which benchsuite was started")]
-    profile: str
+    profile: Annotated[str, Meta(description="name of the profile")]
     job: Annotated[str, Meta(description="key of the profile's entry")]
     cell: Annotated[str, Meta(description="the job's name with the values of its matrix")]
     row: Annotated[str, Meta(description="the name under which rates pool")]
     axes: Annotated[dict[str, Any], Meta(description="axis of the unrolled job -> value")] = {}
-    repeat: int
+    repeat: Annotated[int, Meta(description="pass over the profile, from 0")]
     devices: Annotated[tuple[int, ...], Meta(description="visible indices of its GPUs")]
-    copy: int
+    copy: Annotated[int, Meta(description="number among the copies on one GPU, from 0")]
     attempt: Annotated[int, Meta(description="from 1; higher only in a run that was resumed")]
 
 
 class TaskMachine(Record, frozen=True, kw_only=True):
     """The task's own GPUs, and the machine and software behind them."""
 
-    gpus: tuple[Gpu, ...]
+    gpus: Annotated[tuple[Gpu, ...], Meta(description="GPUs of the task")]
     cpu: Annotated[str | None, Meta(description="model of the processors; null: not recorded")] = None
-    driver: str | None
+    driver: Annotated[str | None, Meta(description="NVIDIA driver; null: no GPU")]
     facts_sha256: Annotated[str, Meta(description="SHA-256 of the machine's facts in run.json")]
     software: Annotated[dict[str, str], Meta(description="versions as the worker saw them")] = {}
     facts: Annotated[
@@ -129,10 +132,12 @@ class TaskMachine(Record, frozen=True, kw_only=True):
 class Pressure(Record, frozen=True, kw_only=True):
     """How long some, or all, of a tenant's processes waited for CPU or memory (PSI)."""
 
-    cpu_some_s: float | None = None
-    cpu_full_s: float | None = None
-    memory_some_s: float | None = None
-    memory_full_s: float | None = None
+    cpu_some_s: Annotated[float | None, Meta(description="seconds in which at least one process waited for a CPU")] = (
+        None
+    )
+    cpu_full_s: Annotated[float | None, Meta(description="seconds in which all of them waited for a CPU")] = None
+    memory_some_s: Annotated[float | None, Meta(description="seconds in which at least one waited for memory")] = None
+    memory_full_s: Annotated[float | None, Meta(description="seconds in which all of them waited for memory")] = None
 
 
 class Tenant(Record, frozen=True, kw_only=True):
@@ -150,30 +155,30 @@ class Tenant(Record, frozen=True, kw_only=True):
     cpus: Annotated[tuple[int, ...], Meta(description="logical processors of the task")] = ()
     memory_bytes: Annotated[int | None, Meta(description="limit")] = None
     oom_kills: Annotated[int | None, Meta(description="processes that the kernel killed for memory")] = None
-    peak_memory_bytes: int | None = None
-    peak_pids: int | None = None
+    peak_memory_bytes: Annotated[int | None, Meta(description="peak of the memory of all its processes")] = None
+    peak_pids: Annotated[int | None, Meta(description="peak of the number of processes and threads")] = None
     throttled_s: Annotated[
         float | None, Meta(description="how long the CPU quota around the run held processes back")
     ] = None
-    pressure: Pressure | None = None
+    pressure: Annotated[Pressure | None, Meta(description="waits for CPU and memory")] = None
 
 
 class ContainerUsed(Record, frozen=True, kw_only=True):
     """The container in which a task's worker ran."""
 
     engine: Annotated[str, Meta(description="docker, podman or apptainer")]
-    image: str
+    image: Annotated[str, Meta(description="name or file of the image")]
 
 
 class DataUsed(Record, frozen=True, kw_only=True):
     """The source of the batches. Input made in memory has no version, hash or size."""
 
-    name: str
+    name: Annotated[str, Meta(description="name of the data set, or of the generated input")]
     real: Annotated[bool, Meta(description="false: synthetic, or made in memory")]
-    version: str | None = None
-    sha256: str | None = None
-    size_bytes: int | None = None
-    file_system: str | None = None
+    version: Annotated[str | None, Meta(description="version of the data set")] = None
+    sha256: Annotated[str | None, Meta(description="SHA-256 of the list of its files")] = None
+    size_bytes: Annotated[int | None, Meta(description="size of its files")] = None
+    file_system: Annotated[str | None, Meta(description="type of the file system that holds it")] = None
     size: Annotated[str | None, Meta(description="size class of synthetic data")] = None
     page_cache: Annotated[PageCache | None, Meta(description="what the job asked for")] = None
     cached: Annotated[
@@ -184,7 +189,7 @@ class DataUsed(Record, frozen=True, kw_only=True):
 class SharingUsed(Record, frozen=True, kw_only=True):
     """How the models of a wave shared a GPU."""
 
-    way: Sharing
+    way: Annotated[Sharing, Meta(description="the job's `sharing`")]
     copies: Annotated[int, Meta(gt=0, description="models that shared the GPU")]
     in_use: Annotated[
         bool | None, Meta(description="whether the way was seen at work; null: it needs no proof, or was not looked at")
@@ -195,12 +200,12 @@ class SharingUsed(Record, frozen=True, kw_only=True):
 class Timeline(Record, frozen=True, kw_only=True):
     """The times of a task, on the clock of the host that supervised it. Null: it did not get so far."""
 
-    clock: Clock
-    queued_s: float
-    started_s: float | None = None
-    ready_s: float | None = None
-    go_s: float | None = None
-    ended_s: float | None = None
+    clock: Annotated[Clock, Meta(description="the clock of these times")]
+    queued_s: Annotated[float, Meta(description="the run began")]
+    started_s: Annotated[float | None, Meta(description="its process was started")] = None
+    ready_s: Annotated[float | None, Meta(description="all its ranks were warm")] = None
+    go_s: Annotated[float | None, Meta(description="its wave began to measure")] = None
+    ended_s: Annotated[float | None, Meta(description="its last process ended")] = None
 
 
 class Rate(Record, frozen=True, kw_only=True):
@@ -241,24 +246,28 @@ class Rate(Record, frozen=True, kw_only=True):
 class Result(Record, frozen=True, kw_only=True):
     """The result of one task. The parent writes exactly one, however the worker ended."""
 
-    schema: int = SCHEMA
-    kind: Literal["result"] = "result"
-    status: Status
-    error: Failure | None = None
-    identity: Identity
-    task: Task
-    machine: TaskMachine
-    code: Code
-    tenant: Tenant
+    schema: Annotated[int, Meta(description="number of the file format")] = SCHEMA
+    kind: Annotated[Literal["result"], Meta(description="kind of the file")] = "result"
+    status: Annotated[Status, Meta(description="how the task ended")]
+    error: Annotated[Failure | None, Meta(description="why the status is not ok")] = None
+    identity: Annotated[Identity, Meta(description="which task of which run this is")]
+    task: Annotated[Task, Meta(description="all that is needed to run the task again")]
+    machine: Annotated[TaskMachine, Meta(description="the GPUs and the software of the task")]
+    code: Annotated[Code, Meta(description="the version of benchsuite")]
+    tenant: Annotated[Tenant, Meta(description="the share of the machine that the task had")]
     container: Annotated[ContainerUsed | None, Meta(description="null: the worker ran on the host itself")] = None
-    data: DataUsed | None = None
-    batch_search: BatchSearch | None = None
+    data: Annotated[DataUsed | None, Meta(description="the source of the batches")] = None
+    batch_search: Annotated[
+        BatchSearch | None, Meta(description="how the batch size was found, for `batch_size: auto`")
+    ] = None
     sharing: Annotated[
         SharingUsed | None, Meta(description="how it shared its GPU with other models; null: it had the GPU alone")
     ] = None
-    group: GroupUsed | None = None
-    timeline: Timeline
-    measurement: Measurement = Measurement()
+    group: Annotated[GroupUsed | None, Meta(description="how several ranks met; null: a single rank")] = None
+    timeline: Annotated[Timeline, Meta(description="when the task started and ended")]
+    measurement: Annotated[Measurement, Meta(description="the slices, and what else the worker measured")] = (
+        Measurement()
+    )
     telemetry: Annotated[Telemetry | None, Meta(description="summary of the samples, on the clock of `timeline`")] = (
         None
     )

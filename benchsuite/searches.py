@@ -12,11 +12,11 @@ from benchsuite.schema import SCHEMA, Record
 class BatchProbe(Record, frozen=True, kw_only=True, array_like=True):
     """One try of a batch size, in a process of its own."""
 
-    batch_size: int
-    fits: bool
+    batch_size: Annotated[int, Meta(description="size that was tried")]
+    fits: Annotated[bool, Meta(description="whether the steps fit into the memory")]
     device_bytes: Annotated[int | None, Meta(description="peak of the device's memory, as allocated")]
     host_bytes: Annotated[int | None, Meta(description="peak of the host's memory")]
-    elapsed_s: float
+    elapsed_s: Annotated[float, Meta(description="time of the try")]
 
 
 class CopiesProbe(Record, frozen=True, kw_only=True, array_like=True):

@@ -91,7 +91,7 @@ def stolen_share(busy_s: float, stolen_s: float) -> float | None:
 class GpuProcess(Record, frozen=True, kw_only=True, array_like=True):
     """A compute process on a GPU, as NVML lists it."""
 
-    pid: int
+    pid: Annotated[int, Meta(description="process id")]
     memory_bytes: Annotated[int | None, Meta(description="GPU memory of the process")]
     here: Annotated[bool, Meta(description="a process with this pid is visible to benchsuite")]
 
@@ -170,16 +170,16 @@ class TenantSample(Record, frozen=True, kw_only=True):
 class Spread(Record, frozen=True, kw_only=True, array_like=True, gc=False):
     """Minimum, mean and maximum of a number of samples."""
 
-    min: float
+    min: Annotated[float, Meta(description="smallest sample")]
     mean: Annotated[float, Meta(description="arithmetic mean, each sample weighted alike")]
-    max: float
+    max: Annotated[float, Meta(description="largest sample")]
     n: Annotated[int, Meta(description="number of samples with a value")]
 
 
 class DeviceTelemetry(Record, frozen=True, kw_only=True):
     """A GPU over a window of time. Null: see `reasons`."""
 
-    uuid: str
+    uuid: Annotated[str, Meta(description="UUID of the GPU")]
     pci: Annotated[str, Meta(description="PCI address")]
     visible_index: Annotated[int, Meta(description="place among the GPUs that this run may use")]
     samples: Annotated[int, Meta(description="number of samples in the window")]
@@ -260,8 +260,8 @@ class TenantTelemetry(Record, frozen=True, kw_only=True):
 class Telemetry(Record, frozen=True, kw_only=True):
     """Summary of a task's samples from `start_s` to `end_s`."""
 
-    start_s: float
-    end_s: float
+    start_s: Annotated[float, Meta(description="begin of the measured part")]
+    end_s: Annotated[float, Meta(description="end of the measured part")]
     every_s: Annotated[float, Meta(description="interval between samples, as planned")]
     devices: Annotated[tuple[DeviceTelemetry, ...], Meta(description="one for each GPU of the task")] = ()
     tenant: Annotated[TenantTelemetry | None, Meta(description="the task's processes")] = None

@@ -191,6 +191,11 @@ def test_a_printed_job_has_its_changes_and_the_learning_rate_follows_them(tmp_pa
         ({"log_directory": "/none"}, ["--no-container"], ["'log_directory': no folder '/none'", "-o"]),
         ({}, [], ["'container'", "no docker, podman or apptainer", "--no-container"]),
         ({}, ["--mount", "/none"], ["--mount", "/none"]),
+        (
+            {"synthetic_data": False},
+            ["--no-container"],
+            ["data set 'imagenet'", "bring it with 'benchsuite prepare imagenet -d"],
+        ),
         ({}, ["--no-container", "--", "--colour", "red"], ["neither a job field nor a parameter"]),
     ],
 )

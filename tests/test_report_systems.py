@@ -15,6 +15,7 @@ from outputs import unwrapped
 from benchsuite.records import Code
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.read.summary_file import write_summary
+from benchsuite.report.show.document import Table
 from benchsuite.report.show.systems import systems_document, to_json
 from benchsuite.report.show.systems_row import repeatable, system_rows
 from benchsuite.report.stats.systems import Group, Named, group_systems
@@ -165,3 +166,18 @@ def test_one_price_is_for_one_report(call: Call) -> None:
     code, _, err = call("report", "baselines/h200.json", "--price", "1", "--price", "2")
     assert (code, err.count("\n")) == (2, 1)
     assert "--systems" in err
+
+
+def test_the_jobs_of_systems_that_train_the_same_stand_side_by_side() -> None:
+    groups = grouped(made_run(flat("vae", 100.0), flat("old", 50.0)), made_run(flat("vae", 200.0), flat("new", 70.0)))
+    (section,) = (one for one in systems_document(groups, for_terminal=False).sections if one.title.startswith("Jobs"))
+    (shown,) = section.parts
+    assert isinstance(shown, Table)
+    systems = [column.name for column in shown.columns[2:]]
+    rates = {row[0].text: dict(zip(systems, (cell.text for cell in row[2:]), strict=True)) for row in shown.rows}
+    assert rates == {
+        "vae": {"0": "100.0", "1": "200.0"},
+        "old": {"0": "50.00", "1": "n/a"},
+        "new": {"0": "n/a", "1": "70.00"},
+    }
+    assert not [one for one in systems_document(groups).sections if one.title.startswith("Jobs")], "terminals are short"

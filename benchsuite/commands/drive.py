@@ -75,7 +75,7 @@ def command(
     if quiet:
         for line in in_words(layout):
             click.echo(f"# {line}")
-        for line in _obstacles(layout, fields):
+        for line in _obstacles(layout, fields, profile, _data_root(layout, data)):
             click.echo(f"# cannot run here: {line}")
         click.echo(json.dumps({config.stem: _changed(config, layout, fields, changes)}, indent=2))
         return 0
@@ -97,12 +97,13 @@ def _fields(
         raise PipelineError(f"{where}: {error}") from None
 
 
-def _obstacles(layout: Layout, fields: dict[str, Any]) -> list[str]:
+def _obstacles(layout: Layout, fields: dict[str, Any], profile: Profile, data_root: str | None) -> list[str]:
     """Why the job cannot run on this host or in this version, each in one line."""
     import msgspec
 
     from benchsuite.describe.containers import Container, engine_of
     from benchsuite.errors import one_line
+    from benchsuite.launch.datasets import why_not_ready
     from benchsuite.launch.machines import elsewhere
 
     found = []
@@ -117,6 +118,9 @@ def _obstacles(layout: Layout, fields: dict[str, Any]) -> list[str]:
             f"field 'container': no docker, podman or apptainer is on PATH to run {one_line(image['image'])}; install "
             "one, or give --no-container"
         )
+    name = profile.jobs[0].data
+    if name and (why := why_not_ready(name, data_root)):
+        found.append(why)
     return found
 
 
@@ -131,9 +135,9 @@ def _run(
     from benchsuite.launch.machines import gpus_of
     from benchsuite.launch.session import Invocation
 
-    for problem in _obstacles(layout, fields):
-        raise UsageError(f"{one_line(str(config))}: {problem}")
     root = _data_root(layout, data)
+    for problem in _obstacles(layout, fields, profile, root):
+        raise UsageError(f"{one_line(str(config))}: {problem}")
     machine = host.describe(os.environ)
     places = [place for stage in layout.stages for place in stage.places]
     gpus, note = gpus_of(places, chosen(machine.gpus, os.environ, machine.gpu_note))

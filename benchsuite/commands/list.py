@@ -1,4 +1,4 @@
-"""`benchsuite list`: models, profiles, data sets, plots, baselines, cards, and the schema of a result."""
+"""`benchsuite list`: models, profiles, data sets, plots, baselines, cards, and the fields of profiles and results."""
 
 from __future__ import annotations
 
@@ -28,16 +28,45 @@ _EXAMPLES = (
 )
 
 
+def _profile_fields() -> str:
+    from benchsuite.describe.reference import profile_page
+
+    return profile_page()
+
+
+def _result_fields() -> str:
+    from benchsuite.describe.reference import result_page
+
+    return result_page()
+
+
+def _schema() -> str:
+    import msgspec
+
+    from benchsuite.records import Result
+
+    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(Result)), indent=2).decode() + "\n"
+
+
+# What is printed as it is, in contrast to the lists, which are entries.
+_PAGES: dict[str, Callable[[], str]] = {
+    "profile-fields": _profile_fields,
+    "result-fields": _result_fields,
+    "schema": _schema,
+}
+
+
 @click.command(cls=WithExamples, examples=_EXAMPLES)
-@click.argument("what", type=_Kind(["models", "profiles", "datasets", "plots", "baselines", "cards", "schema"]))
+@click.argument("what", type=_Kind(["models", "profiles", "datasets", "plots", "baselines", "cards", *_PAGES]))
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(what: str, as_json: bool) -> None:
     """List models, profiles, data sets, plots, baselines or cards.
 
-    'cards' prints the table of GPUs with their dense peaks. 'schema' prints the JSON schema of a result.
+    'cards' prints the table of GPUs with their dense peaks. 'profile-fields' and 'result-fields' print every field of a
+    profile and of a result as Markdown. 'schema' prints the JSON schema of a result.
     """
-    if what == "schema":
-        _schema()
+    if what in _PAGES:
+        click.echo(_PAGES[what](), nl=False)
         return
     entries, text = _LISTS[what]
     found = entries()
@@ -191,11 +220,3 @@ _LISTS: dict[str, tuple[Callable[[], list[dict[str, Any]]], Callable[[Iterable[d
     "baselines": (_baselines, _baselines_text),
     "cards": (_cards, _cards_text),
 }
-
-
-def _schema() -> None:
-    import msgspec
-
-    from benchsuite.records import Result
-
-    click.echo(msgspec.json.format(msgspec.json.encode(msgspec.json.schema(Result)), indent=2).decode())

@@ -74,7 +74,10 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=100, description="key of the entry in the profile")]
     model: Annotated[str | None, Meta(description="name of a model that benchsuite ships")] = None
     entry: Annotated[str | None, Meta(description="`module:function` of a model of the user's own")] = None
-    params: Annotated[dict[str, Any], Meta(description="every parameter of the model with its value")] = {}
+    params: Annotated[
+        dict[str, Any],
+        Meta(description="parameters of the model; those that a profile leaves out have the model's defaults"),
+    ] = {}
     matrix: Annotated[
         dict[str, tuple[Any, ...]],
         Meta(description="values of parameters or fields; the job runs once for each combination"),
@@ -190,12 +193,12 @@ class Gpu(Record, frozen=True, kw_only=True):
 
     visible_index: Annotated[int, Meta(description="place among the GPUs that this run may use")]
     nvml_index: Annotated[int, Meta(description="place of the card in NVML's order, which is that of PCI addresses")]
-    uuid: str
-    name: str
+    uuid: Annotated[str, Meta(description="UUID, as nvidia-smi -L gives it")]
+    name: Annotated[str, Meta(description="name of the card")]
     pci: Annotated[str, Meta(description="PCI address")]
-    memory_bytes: int | None = None
-    power_limit_w: float | None = None
-    max_sm_clock_mhz: int | None = None
+    memory_bytes: Annotated[int | None, Meta(description="total memory")] = None
+    power_limit_w: Annotated[float | None, Meta(description="power limit in force")] = None
+    max_sm_clock_mhz: Annotated[int | None, Meta(description="highest clock of the SMs")] = None
     parent: Annotated[str | None, Meta(description="UUID of the card that this MIG instance is a part of")] = None
 
 
@@ -221,7 +224,7 @@ class Task(Record, frozen=True, kw_only=True):
     """A job in its place: all that is needed to run it, now or again."""
 
     id: Annotated[str, Meta(description="`CELL.J` with repeat and place; unique in a plan")]
-    profile: str
+    profile: Annotated[str, Meta(description="name of the profile")]
     repeat: Annotated[int, Meta(description="pass over the profile, from 0")]
     job: Annotated[Job, Meta(description="the job with the values of this task's cell")]
     cell: Annotated[str, Meta(description="the job's name with the values of its matrix")]
@@ -230,7 +233,7 @@ class Task(Record, frozen=True, kw_only=True):
     per: Annotated[int, Meta(gt=0, description="what the task's rate is divided by")] = 1
     wave: Annotated[str, Meta(description="tasks of one wave run side by side")]
     copy: Annotated[int, Meta(description="number among the copies on one GPU, from 0")] = 0
-    gpus: tuple[Gpu, ...] = ()
+    gpus: Annotated[tuple[Gpu, ...], Meta(description="its GPUs; empty: it runs on the CPU")] = ()
     ranks: Annotated[
         int, Meta(gt=0, description="processes that train one model, one for each GPU or all on the CPU")
     ] = 1
@@ -243,7 +246,7 @@ class Task(Record, frozen=True, kw_only=True):
     entry_sha256: Annotated[
         str | None, Meta(description="SHA-256 of the file that `entry` names; null: a shipped model, or not recorded")
     ] = None
-    rerun_of: RerunOf | None = None
+    rerun_of: Annotated[RerunOf | None, Meta(description="the result that this task repeats; null: no rerun")] = None
     trace: Annotated[Trace | None, Meta(description="what a profiler records; null: nothing")] = None
 
     @property
@@ -252,6 +255,11 @@ class Task(Record, frozen=True, kw_only=True):
         if self.gpus:
             return "GPU " + ",".join(str(g.visible_index) for g in self.gpus)
         return "CPU" if self.ranks == 1 else f"CPU, {self.ranks} ranks"
+
+
+def lacks_gpus(task: Task) -> bool:
+    """Whether a task is skipped because its job needs several GPUs, and fewer are visible."""
+    return task.skip is not None and task.job.placement.at_least > 1 and not task.gpus
 
 
 class DataFolder(Record, frozen=True, kw_only=True):

@@ -104,7 +104,9 @@ class Parallel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Training(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model is trained. Throughputs of jobs that differ in any of these fields are not comparable."""
 
-    precision: Annotated[Precision, Meta(description="number format of the computation")] = "fp32"
+    precision: Annotated[
+        Precision, Meta(description="number format of the computation; fp32 is computed without TF32")
+    ] = "fp32"
     compile: Annotated[Compile, Meta(description="mode of torch.compile for the modules and the loss")] = "none"
     channels_last: Annotated[
         bool, Meta(description="images and convolution weights are in the memory format channels last (NHWC)")

@@ -68,13 +68,14 @@ def not_ready(tasks: Sequence[Task]) -> list[str]:
             if task.job.name not in jobs:
                 jobs.append(task.job.name)
     for (name, root), jobs in wanted.items():
-        why = _why_not_ready(name, root)
+        why = why_not_ready(name, root)
         if why:
             lines.append(f"{', '.join(jobs)} will fail: {why}")
     return lines
 
 
-def _why_not_ready(name: str, root: str | None) -> str | None:
+def why_not_ready(name: str, root: str | None) -> str | None:
+    """Why a data set is not ready in the folder `root`, with the command that prepares it; None if it is."""
     if root is None:
         return f"data set '{name}': there is no data folder; bring it with 'benchsuite prepare {name} -d DATA'"
     found = store.look(Path(root), descriptor.load(name))

@@ -225,6 +225,10 @@ class Summary(Record, frozen=True, kw_only=True):
     provenance: Annotated[str | None, Meta(description="where a baseline's figures come from")] = None
     planned: Annotated[bool, Meta(description="n counts planned tasks; false: only the results that were found")] = True
     in_progress: Annotated[bool, Meta(description="made while the run went on")] = False
+    needs_more_gpus: Annotated[
+        dict[str, int],
+        Meta(description="jobs that were skipped since fewer GPUs are visible than they need -> GPUs that they need"),
+    ] = {}
     complete: Annotated[
         bool | None,
         Meta(description="every planned task was run, every job has a number, and no job was left out; null: unknown"),

@@ -84,6 +84,9 @@ def _intro(report: Report) -> Iterator[Sentence]:
     summary = report.summary
     yield from lead(summary, report.score, report.comparisons)
     yield sentence(f"{about(summary)}{MIDDLE_DOT}{report.title}", "quiet")
+    if summary.needs_more_gpus:
+        needs = (f"{one_line(name, 40)} ({needed} GPUs)" for name, needed in summary.needs_more_gpus.items())
+        yield sentence(f"Not run, since they need more GPUs than are visible: {', '.join(needs)}.", "quiet")
     if summary.in_progress:
         yield sentence(progress(summary), "quiet")
     elif report.resume:

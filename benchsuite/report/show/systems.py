@@ -13,6 +13,7 @@ from benchsuite.report.show.escaped import csv_cell, json_text
 from benchsuite.report.show.format import NONE, bounds, count, number, one_line, ratio
 from benchsuite.report.show.output import Target
 from benchsuite.report.show.sections.origin import date_words
+from benchsuite.report.show.systems_jobs import job_sections
 from benchsuite.report.show.systems_row import SystemRow, system_rows
 from benchsuite.report.stats.systems import BENCHSUITE, Group
 from benchsuite.schema import SCHEMA
@@ -28,14 +29,14 @@ _LEGEND = (
 )
 
 
-def systems_document(groups: Sequence[Group], *, bars: bool = True) -> Document:
+def systems_document(groups: Sequence[Group], *, for_terminal: bool = True) -> Document:
     """One table for each group of systems, the best first; then how each was measured, its remarks and its command.
 
     Args:
-        bars: draw each machine's ratio as text.
+        for_terminal: draw each machine's ratio as text, and leave out the tables of jobs.
     """
     rows = system_rows(groups)
-    longest = max((row.ratio_machine or row.ratio_per_gpu or 0.0 for row in rows), default=0.0) if bars else 0.0
+    longest = max((row.ratio_machine or row.ratio_per_gpu or 0.0 for row in rows), default=0.0) if for_terminal else 0.0
     sections = [
         _section(group, [row for row in rows if row.group == place], longest) for place, group in enumerate(groups)
     ]
@@ -43,7 +44,8 @@ def systems_document(groups: Sequence[Group], *, bars: bool = True) -> Document:
     remarks = tuple(fact(row.name, f"{'; '.join(row.remarks)}.", "warn") for row in rows if row.remarks)
     noted = [Section("Remarks", (remarks,))] if remarks else []
     commands = Section("How to measure each again", (tuple(map(_command, rows)),))
-    return Document(TITLE, tuple(_intro(groups, rows)), None, (*sections, *noted, about, commands), None)
+    jobs = [] if for_terminal else list(job_sections(groups, rows))
+    return Document(TITLE, tuple(_intro(groups, rows)), None, (*sections, *jobs, *noted, about, commands), None)
 
 
 def _intro(groups: Sequence[Group], rows: Sequence[SystemRow]) -> Iterator[Sentence]:
@@ -210,5 +212,5 @@ def _text(kind: str, groups: Sequence[Group]) -> str:
     if kind == "md":
         from benchsuite.report.show.markdown import markdown
 
-        return markdown(systems_document(groups, bars=False))
+        return markdown(systems_document(groups, for_terminal=False))
     return to_csv(groups) if kind == "csv" else to_json(groups)

@@ -19,7 +19,7 @@ from benchsuite.report.show.format import count, few
 from benchsuite.report.stats.failures import Never, never_ok
 from benchsuite.report.stats.samples import LogMean, repeat_rates, stalls, weighted_mean
 from benchsuite.report.stats.smoke import NO_SCORE, smoke_check
-from benchsuite.report.stats.weights import Weighing, was_left_out
+from benchsuite.report.stats.weights import Weighing, needs_more_gpus, was_left_out
 
 FAILURE_LIMIT = 0.01
 NO_THROUGHPUT = "no weighed job has a throughput"
@@ -234,14 +234,18 @@ def _blocking(summary: Summary, weighed: Collection[JobSummary], weighing: Weigh
     left_out = [name for name in weighing.missing if was_left_out(name, summary)]
     if left_out:
         yield f"left out by --name or --exclude: {', '.join(few(left_out, _NAMED))}"
-    absent = [name for name in weighing.missing if name not in left_out]
+    hidden = [name for name in weighing.missing if needs_more_gpus(name, summary)]
+    if hidden:
+        yield f"more GPUs needed than are visible: {', '.join(few(hidden, _NAMED))}"
+    absent = [name for name in weighing.missing if name not in (*left_out, *hidden)]
     if absent and not _has_own_profile(summary):
         yield f"not in this run: {', '.join(few(absent, _NAMED))}"
 
 
 def _beside_the_profile(summary: Summary, weighing: Weighing) -> Iterable[str]:
     """The jobs of the weights that the run's own profile does not have: no gap of the run, but a smaller suite."""
-    absent = [name for name in weighing.missing if not was_left_out(name, summary)]
+    given = [name for name in weighing.missing if not needs_more_gpus(name, summary)]
+    absent = [name for name in given if not was_left_out(name, summary)]
     if absent and _has_own_profile(summary):
         yield f"not in this profile: {', '.join(few(absent, _NAMED))}"
 

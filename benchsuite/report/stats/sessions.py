@@ -64,6 +64,7 @@ def together(summaries: Sequence[Summary], names: Sequence[str]) -> Summary:
         bad_files=tuple(bad for s in summaries for bad in _bad_files(s)),
         sessions=sessions,
         left_out=tuple(left_out),
+        needs_more_gpus={k: v for s in summaries for k, v in s.needs_more_gpus.items() if k not in jobs},
         complete=_complete(summaries, merged),
     )
 

@@ -11,7 +11,7 @@ import msgspec
 
 from benchsuite.describe import work
 from benchsuite.describe.profile import names
-from benchsuite.describe.tasks import Job, recorded_environ
+from benchsuite.describe.tasks import Job, lacks_gpus, recorded_environ
 from benchsuite.errors import BenchError, encodable
 from benchsuite.records import Code, Result
 from benchsuite.report.measure.window import Window
@@ -36,13 +36,15 @@ def summarise(loaded: Loaded) -> Summary:
     """The summary of a results folder; jobs are in the plan's order."""
     by_job: dict[str, list[Row]] = defaultdict(list)
     for row in loaded.rows:
-        by_job[row.task.row].append(row)
+        if not lacks_gpus(row.task):
+            by_job[row.task.row].append(row)
     own = (*loaded.rows, *loaded.trainings)
     every = [row.result for row in own if row.result] or [row.result for row in loaded.reruns if row.result]
     measured = [result for result in every if result.measurement.streams]
     wall = min((result.timeline.clock.wall for result in every), default=None)
     jobs = tuple(_job(name, rows, loaded.in_progress, loaded.planned) for name, rows in by_job.items())
     left_out = _left_out(loaded)
+    lacking = {task.row: task.job.placement.at_least for task in (row.task for row in loaded.rows) if lacks_gpus(task)}
     return Summary(
         source=encodable(loaded.path.resolve().name),
         created=loaded.run.created if loaded.run else wall,
@@ -65,7 +67,8 @@ def summarise(loaded: Loaded) -> Summary:
         ),
         trainings=tuple(map(_training, loaded.trainings)),
         left_out=left_out,
-        complete=complete(jobs, left_out) if loaded.planned else None,
+        needs_more_gpus={name: needed for name, needed in lacking.items() if name not in by_job},
+        complete=complete(jobs, (*left_out, *lacking)) if loaded.planned else None,
     )
 
 

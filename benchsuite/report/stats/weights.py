@@ -109,7 +109,9 @@ def weigh(weights: Weights, summary: Summary) -> Weighing:
     """
     present = [job.name for job in summary.jobs]
     if weights.values is None:
-        return Weighing(weights, dict.fromkeys(present, 1.0), dict.fromkeys(summary.left_out, 1.0))
+        return Weighing(
+            weights, dict.fromkeys(present, 1.0), dict.fromkeys((*summary.left_out, *_hidden(summary)), 1.0)
+        )
     names = {key: _job_name(key, summary) for key in weights.values}
     if not set(present) & set(names.values()):
         suite = common_suite(names.values())
@@ -148,12 +150,24 @@ def was_left_out(name: str, summary: Summary) -> bool:
     return job in summary.left_out or job.rpartition(".")[0] in summary.left_out
 
 
+def needs_more_gpus(name: str, summary: Summary) -> bool:
+    """Whether a job was skipped because it needs more GPUs than are visible. `name` is as for `was_left_out`."""
+    return _job_name(name, summary) in summary.needs_more_gpus
+
+
+def _hidden(summary: Summary) -> list[str]:
+    """The jobs that need more GPUs than are visible, and not more than the machine has."""
+    return [name for name, needed in summary.needs_more_gpus.items() if needed <= (summary.gpus_present or 0)]
+
+
 def _is_beyond(name: str, summary: Summary) -> bool:
-    """Whether a job is named `scaling.N` and the machine has fewer than N GPUs.
+    """Whether the machine has fewer GPUs than a job needs: N for `scaling.N`, else the job's `at_least`.
 
     A run of fewer GPUs than the machine may have is no evidence: without a record of the machine, only a publication
     states its number of GPUs.
     """
+    if needs_more_gpus(name, summary):
+        return _job_name(name, summary) not in _hidden(summary)
     match = re.fullmatch(r"scaling\.([1-9][0-9]{0,5})", name)
     gpus = summary.gpus_used if summary.gpus_present is None and summary.provenance else summary.gpus_present
     if match is None or gpus is None:

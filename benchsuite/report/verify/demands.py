@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from benchsuite import files
 from benchsuite.describe.profile import load
+from benchsuite.describe.tasks import lacks_gpus
 from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Run
 from benchsuite.report.measure.intervals import MIN_REPEATS
@@ -102,12 +103,14 @@ def _repeats(evidence: Evidence) -> Finding:
 
 def _failures(evidence: Evidence) -> Finding:
     """The failures among the tasks that have ended. The finding "tasks" is about the others."""
-    ended = [row for row in evidence.loaded.rows if row.status not in OPEN]
+    able = [row for row in evidence.loaded.rows if not lacks_gpus(row.task)]
+    ended = [row for row in able if row.status not in OPEN]
     failed = [row for row in ended if row.status != "ok"]
     if not ended:
         return unmet("failures", "no task has ended", remedies.finish(evidence))
-    rate, left = len(failed) / len(ended), len(evidence.loaded.rows) - len(ended)
+    rate, left, unable = len(failed) / len(ended), len(able) - len(ended), len(evidence.loaded.rows) - len(able)
     still = f", {left:,} not ended" if left else ""
+    still += f", {unable:,} not run for lack of GPUs" if unable else ""
     text = f"{percent(rate)}: {len(failed)} of {count(len(ended), 'task')} not ok{still}"
     text += f"; up to {percent(FAILURE_LIMIT, 0)} passes"
     if rate > FAILURE_LIMIT:

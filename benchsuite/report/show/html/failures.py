@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from benchsuite.describe.tasks import lacks_gpus
 from benchsuite.report.read.load import OPEN, Loaded, Row
 from benchsuite.rundir import RunDir
 
@@ -46,7 +47,7 @@ def troubles(loaded: Loaded, page: Path | None) -> list[Trouble]:
     """
     alike: dict[tuple[str, str, str, str, str], list[Row]] = defaultdict(list)
     for row in loaded.rows:
-        if row.status not in ("ok", *OPEN):
+        if row.status not in ("ok", *OPEN) and not lacks_gpus(row.task):
             alike[(row.task.row, row.status, *_words(row))].append(row)
     return [
         Trouble(

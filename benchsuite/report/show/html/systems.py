@@ -47,7 +47,7 @@ class Entry:
 def systems_page(groups: Sequence[Group]) -> str:
     """The whole page, which needs no network and no other file."""
     rows = system_rows(groups)
-    shown = systems_document(groups, bars=False)
+    shown = systems_document(groups, for_terminal=False)
     return render(
         "systems.html",
         ("systems.css",),
