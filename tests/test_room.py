@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import keep_run, make_result, make_task
+from support import side_by_side
 
 from benchsuite import rundir
 from benchsuite.launch import room
@@ -113,3 +114,12 @@ def test_no_wave_starts_on_a_disk_that_has_no_room_for_its_records(tmp_path: Pat
     disk.full = False
     assert keeper.wait_for_room(), "the figure alone, which may leave out root's reserve, does not decide"
     assert not [path for path in (tmp_path / "run").iterdir() if path.name.endswith(".tmp")]
+
+
+def test_a_run_on_a_full_disk_ends_without_starting_a_task(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rundir, "write_aside", WRITE_ASIDE)  # the disk becomes full once the run's folder is made
+    monkeypatch.setattr(room, "LIMIT_S", 0.0)
+    assert side_by_side(tmp_path, monkeypatch, job={}) == {}
+    assert RunDir(tmp_path / "out").attempts() == []

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from benchsuite.describe.invocation import resume_command
 from benchsuite.launch.ledger import Ledger, NoRoom
 from benchsuite.records import Result
 from benchsuite.writing import write_aside
@@ -21,7 +22,7 @@ LOOK_EVERY_S = 1.0
 
 
 class Listener(Protocol):
-    """Shows what becomes of a result."""
+    """Shows lines, and what becomes of each task."""
 
     def say(self, line: str) -> None:
         """Show a line."""
@@ -91,14 +92,14 @@ class Keeper:
                 self._listener.say(f"{self._folder}: there is space again")
                 return True
         if not self._stopping():
-            self._listener.say(f"{self._folder}: no space left; the run ends")
+            self._listener.say(f"{self._folder}: no space left; the run ends. Continue: {resume_command(self._folder)}")
         return False
 
     def close(self) -> None:
         """Write what is held, or give it up. A task whose result is given up counts as interrupted."""
         if self._write():
             return
-        why = "the result could not be written: no space left; 'jobs --resume' repeats the task"
+        why = f"{self._folder}: the result could not be written: no space left; --resume repeats its wave"
         for result in self._held:
-            self._listener.ended(result, None, f"{self._folder}: {why}")
+            self._listener.ended(result, None, why)
         self._held.clear()

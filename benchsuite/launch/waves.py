@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from benchsuite.describe.tasks import Plan, Task, Wave
@@ -20,19 +19,16 @@ from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.means import MEANS
 from benchsuite.launch.outcome import Setting, finished, not_started
-from benchsuite.launch.room import Keeper
+from benchsuite.launch.room import Keeper, Listener
 from benchsuite.launch.supervise import GRACE_S
 from benchsuite.launch.task_telemetry import follow, summary
-from benchsuite.records import Failure, Result, Status
+from benchsuite.records import Failure, Status
 
 LOOK_EVERY_S = 0.1
 
 
-class Observer(Protocol):
+class Observer(Listener, Protocol):
     """Shows people how a run goes."""
-
-    def say(self, line: str) -> None:
-        """Show a line."""
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """The run begins; these are all its tasks."""
@@ -42,9 +38,6 @@ class Observer(Protocol):
 
     def look(self, children: Sequence[Child]) -> None:
         """These workers run; called ten times a second."""
-
-    def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
-        """A task is over. If its result could not be written, `path` is None and `problem` says why."""
 
 
 @dataclass(frozen=True)
