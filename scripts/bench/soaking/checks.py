@@ -33,9 +33,16 @@ def problems_of(lane: Lane, *, disk_was_full: bool = False) -> list[str]:
         *left_behind(lane),
         *(f"zombie {pid} of process {w.process.pid}" for w in lane.watches for pid in sorted(w.zombies)),
     ]
-    if "Traceback" in lane.said():
-        found.append(f"a traceback on stderr: {lane.home / 'jobs.err'}")
+    found += [f"a traceback on stderr: {lane.home / 'jobs.err'}: {last}" for last in _tracebacks(lane.said())]
     return [f"{lane.name}: {line}" for line in found]
+
+
+def _tracebacks(said: str) -> Iterator[str]:
+    """The last line of each traceback, except of a SIGINT that Python gets before benchsuite is loaded."""
+    for block in said.split("Traceback (most recent call last):\n")[1:]:
+        last = next((line for line in block.splitlines() if not line.startswith(" ")), "")
+        if last != "KeyboardInterrupt" or ", in main\n" in block:
+            yield last
 
 
 def counted(lane: Lane) -> dict[str, Result]:

@@ -19,6 +19,7 @@ cuda = SimpleNamespace(
     reset_peak_memory_stats=lambda index: None,
     max_memory_allocated=lambda index: 0,
     max_memory_reserved=lambda index: 0,
+    memory_reserved=lambda: 0,
     mem_get_info=lambda index=0: (8 << 30, 8 << 30),
 )
 
