@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from fake_nvml import play
 from made_telemetry import make_device, make_telemetry
 from support import benchsuite, in_process, write_profile
 
-from benchsuite.commands import _passes
+from benchsuite.commands import _passes, health
 from benchsuite.describe.tasks import Gpu, Job, Placement
 from benchsuite.errors import ProfileError
 from benchsuite.health import rules as of_rules
@@ -681,11 +682,17 @@ def test_probes_are_run_and_judged_pass_after_pass(tmp_path: Path) -> None:
     (node,) = json.loads(done.stdout)["nodes"]
     crashed = [one for one in node["outcomes"] if one["check"] == "crashes"]
     assert {one["word"] for one in crashed} == {"FAIL"}
-    assert done.stderr.count("so far: ") == len(crashed) - 1
+    assert len(re.findall(r"so far: \S+  FAIL  \S", done.stderr)) == len(crashed) - 1
     assert "Results: out" in done.stderr
     again = in_process("health", "out", cwd=tmp_path)
     assert again.returncode == 1
     assert "crashes: the probe failed" in again.stdout
+
+
+def test_a_soak_goes_on_if_its_passes_so_far_cannot_be_judged(tmp_path: Path) -> None:
+    (line,) = health._pass_lines(tmp_path / "gone", None, None)
+    assert line.startswith("so far: not judged: benchsuite: ")
+    assert "no such folder" in line
 
 
 @pytest.mark.parametrize(

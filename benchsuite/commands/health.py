@@ -103,7 +103,7 @@ def command(
         mode = modes[0] if modes else "quick"
 
         def judged(folder: Path) -> None:
-            for line in _pass_lines(folder, rules, base):
+            for line in _pass_lines(folder, rules_file, base):
                 click.echo(line, err=True)
 
         name = profile or PROFILES[mode]
@@ -124,12 +124,35 @@ def _check_base(base: str) -> None:
     summary_of(Path(base))
 
 
-def _pass_lines(folder: Path, rules: Rules, base: str | None) -> list[str]:
-    """The node's line after a pass of a soak."""
-    from benchsuite.errors import one_line
-    from benchsuite.health.nodes import judge
+def _pass_lines(folder: Path, rules_file: Path | None, base: str | None) -> list[str]:
+    """The node's line after a pass of a soak.
 
-    return [f"so far: {node.host}  {node.word}  {one_line(node.reason)}" for node in judge(folder, rules, base)]
+    A process of its own judges: it needs memory for all results so far, and a soak may last for a month.
+    """
+    import json
+    import os
+    import subprocess
+    import sys
+
+    from benchsuite.errors import one_line
+    from benchsuite.launch.child import python
+
+    asked = {"--rules": rules_file, "--base": base}
+    given = [word for name, value in asked.items() if value for word in (name, str(value))]
+    command = [*python(), "-m", "benchsuite", "health", "--json", *given, "--", str(folder)]
+    # It finds this package where this process found it.
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1"}
+    try:
+        done = subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", check=False
+        )
+        nodes = json.loads(done.stdout)["nodes"]
+    except OSError as error:
+        return [f"so far: not judged: {error}"]
+    except ValueError:
+        last = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
+        return [f"so far: not judged: {one_line(last)}"]
+    return [f"so far: {node['host']}  {node['word']}  {one_line(node['reason'])}" for node in nodes]
 
 
 def _show(outs: Sequence[Path], rules: Rules, base: str | None, *, strict: bool, every: bool, shape: str) -> int:

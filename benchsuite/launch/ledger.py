@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Mapping
@@ -15,6 +16,10 @@ from benchsuite.launch.process import Tree
 from benchsuite.measurement import read_boot_id
 from benchsuite.records import Result
 from benchsuite.rundir import Attempt, RunDir, write_result
+
+
+class NoRoom(Exception):
+    """The disk is full, or the user's quota is used up."""
 
 
 class Ledger:
@@ -72,11 +77,16 @@ class Ledger:
         Returns:
             The file, and why something could not be written. Without a file the result is lost, which the report
             counts as a failure.
+
+        Raises:
+            NoRoom: the disk is full. Nothing is noted; the result can be written later.
         """
         path, problem = None, None
         try:
             path = write_result(self.rundir.path, result, _now())
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise NoRoom from None
             where = error.filename or self.rundir.path
             problem = f"{where}: the result could not be written: {reason(error)}"
         end = Attempt(

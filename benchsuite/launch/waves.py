@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from benchsuite.describe.tasks import Plan, Task, Wave
@@ -20,18 +19,16 @@ from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.means import MEANS
 from benchsuite.launch.outcome import Setting, finished, not_started
+from benchsuite.launch.room import Keeper, Listener
 from benchsuite.launch.supervise import GRACE_S
 from benchsuite.launch.task_telemetry import follow, summary
-from benchsuite.records import Failure, Result, Status
+from benchsuite.records import Failure, Status
 
 LOOK_EVERY_S = 0.1
 
 
-class Observer(Protocol):
+class Observer(Listener, Protocol):
     """Shows people how a run goes."""
-
-    def say(self, line: str) -> None:
-        """Show a line."""
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """The run begins; these are all its tasks."""
@@ -41,9 +38,6 @@ class Observer(Protocol):
 
     def look(self, children: Sequence[Child]) -> None:
         """These workers run; called ten times a second."""
-
-    def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
-        """A task is over. If its result could not be written, `path` is None and `problem` says why."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +73,7 @@ class Runner:
             interrupt.hurried,
             allow_mig=means.allow_mig,
         )
+        self._keeper = Keeper(ledger, observer, interrupt.asked)
         self._stopping = False
 
     def settled(self, plan: Plan) -> Plan:
@@ -93,19 +88,22 @@ class Runner:
         return plan
 
     def run(self, waves: Sequence[Wave]) -> None:
-        """Run all waves. A task that fails stops no other.
+        """Run all waves. A task that fails stops no other. On a full disk the run waits, and ends if that takes long.
 
         Raises:
             Interrupted: a signal asked for the end; what was finished is kept, running tasks are marked interrupted.
         """
         self._observer.begin([task for wave in waves for task in wave.tasks])
-        with orphans.adopted() as end_orphans:
+        with closing(self._keeper), orphans.adopted() as end_orphans:
             for wave in waves:
                 self._interrupt.check()
+                if not self._keeper.wait_for_room():
+                    break
                 self._observer.wave(wave.tasks)
                 self._wave(wave.tasks)
                 for line in end_orphans():
                     self._observer.say(line)
+            self._keeper.finish()
         self._interrupt.check()
 
     def _wave(self, tasks: Sequence[Task]) -> None:
@@ -169,11 +167,7 @@ class Runner:
             child.finish()
             seen = summary(self._context.monitor, child, self._context.ledger.rundir)
             self._say_news()
-            self._keep(finished(child, self._setting, seen))
+            self._keeper.keep(finished(child, self._setting, seen))
 
     def _not_started(self, task: Task, status: Status, why: Failure) -> None:
-        self._keep(not_started(task, self._context.ledger.attempt(task), self._setting, status, why))
-
-    def _keep(self, result: Result) -> None:
-        path, problem = self._context.ledger.keep(result)
-        self._observer.ended(result, path, problem)
+        self._keeper.keep(not_started(task, self._context.ledger.attempt(task), self._setting, status, why))
