@@ -14,6 +14,7 @@ from benchsuite.errors import BenchError, reason
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.launch import copies, orphans, together
+from benchsuite.launch.budget import Spending
 from benchsuite.launch.child import Child
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.interrupt import Interrupt
@@ -35,6 +36,9 @@ class Observer(Protocol):
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """The run begins; these are all its tasks."""
+
+    def added(self, tasks: Sequence[Task]) -> None:
+        """These tasks are added to the run."""
 
     def wave(self, tasks: Sequence[Task]) -> None:
         """These tasks are next."""
@@ -92,21 +96,36 @@ class Runner:
         self._interrupt.check()
         return plan
 
-    def run(self, waves: Sequence[Wave]) -> None:
+    def run(self, waves: Sequence[Wave], spending: Spending | None = None) -> None:
         """Run all waves. A task that fails stops no other.
+
+        Args:
+            spending: of a run with a budget: adds further waves.
 
         Raises:
             Interrupted: a signal asked for the end; what was finished is kept, running tasks are marked interrupted.
         """
         self._observer.begin([task for wave in waves for task in wave.tasks])
         with orphans.adopted() as end_orphans:
-            for wave in waves:
+            for wave in self._all(waves, spending):
                 self._interrupt.check()
                 self._observer.wave(wave.tasks)
-                self._wave(wave.tasks)
+                try:
+                    self._wave(wave.tasks)
+                finally:
+                    if spending:
+                        spending.ended(wave)
                 for line in end_orphans():
                     self._observer.say(line)
         self._interrupt.check()
+
+    def _all(self, waves: Sequence[Wave], spending: Spending | None) -> Iterator[Wave]:
+        """The planned waves, and then those that a budget adds."""
+        yield from waves
+        self._interrupt.check()
+        for wave in spending.further() if spending else ():
+            self._observer.added(wave.tasks)
+            yield wave
 
     def _wave(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
