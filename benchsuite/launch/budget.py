@@ -40,8 +40,7 @@ def check_fits(plan: Plan, limit_s: float) -> None:
     Raises:
         UsageError: the first pass takes longer by its forecast.
     """
-    waves = [wave for wave in plan.waves if wave.tasks[0].repeat == 0 and wave.took_s is None]
-    bounds_s = Forecast().bounds_s([task for wave in waves for task in wave.tasks])
+    bounds_s = Forecast().bounds_s([task for task in plan.tasks if task.repeat == 0])
     if bounds_s[0] > limit_s:
         at_least = written(60 * (bounds_s[0] // 60 + 1))
         raise UsageError(
@@ -93,22 +92,29 @@ class Spending:
 
     def further(self) -> Iterator[Wave]:
         """The waves that are added, as long as one fits."""
-        idle = 0
+        idle, refused = 0, False
         while idle <= CHOSEN_ROUNDS and self._writes:  # where no chosen job fits, another one may
             added = 0
             for row in self._jobs():
                 wave = self._next_of(row)
-                if wave and self._expected_s(row) <= self._budget.limit_s - self.spent_s:
-                    self._waves[wave.name] = wave
-                    self._write()
-                    if not self._writes:
-                        break
-                    added += 1
-                    yield wave
+                if wave is None:
+                    continue
+                if self._expected_s(row) > self._budget.limit_s - self.spent_s:
+                    refused = True
+                    continue
+                self._waves[wave.name] = wave
+                self._write()
+                if not self._writes:
+                    return
+                added += 1
+                yield wave
             idle = 0 if added else idle + 1
             self._round += 1
-        spent, repeats = written(self.spent_s), self._repeats()
-        self._say(f"{BUDGET} {written(self._budget.limit_s)}: {spent} used, {repeats}; no further repeat fits")
+        spent_s, limit_s = self.spent_s, self._budget.limit_s
+        end = "no further repeat fits" if refused else "no job is repeated further"
+        if spent_s > limit_s:
+            end = "tasks took longer than expected"
+        self._say(f"{BUDGET} {written(limit_s)}: {written(spent_s)} used, {self._repeats()}; {end}")
 
     def _jobs(self) -> Sequence[str]:
         """The rows of the present round, by what is known now."""

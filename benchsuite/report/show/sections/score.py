@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from benchsuite.describe.budget import BUDGET
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Fact, Figure, ScoreBlock, Sentence, Tone, fact, sentence
@@ -130,7 +131,8 @@ def _too_few(summary: Summary, score: Score) -> str:
     if short and planned_repeats(summary) >= MIN_REPEATS:
         return f"{short}; {needed}"
     # The file of one result has no profile to measure with.
-    remedy = f": measure with jobs --repeat {MIN_REPEATS}" if summary.planned else ""
+    option = f"--repeat {MIN_REPEATS}" if summary.budget_s is None else f"a higher {BUDGET}"
+    remedy = f": measure with jobs {option}" if summary.planned else ""
     found = count(score.repeats, "repeat") if score.repeats else "no repeat"
     return f"{found} with a number for every scored job; {needed}{remedy}"
 
