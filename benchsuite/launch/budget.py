@@ -94,12 +94,15 @@ class Spending:
         """The waves that are added, as long as one fits."""
         idle, refused = 0, False
         while idle <= CHOSEN_ROUNDS and self._writes:  # where no chosen job fits, another one may
+            if self._nothing_fits():
+                refused = True
+                break
             added = 0
             for row in self._jobs():
                 wave = self._next_of(row)
                 if wave is None:
                     continue
-                if self._expected_s(row) > self._budget.limit_s - self.spent_s:
+                if not self._fits(row):
                     refused = True
                     continue
                 self._waves[wave.name] = wave
@@ -110,11 +113,9 @@ class Spending:
                 yield wave
             idle = 0 if added else idle + 1
             self._round += 1
-        spent_s, limit_s = self.spent_s, self._budget.limit_s
         end = "no further repeat fits" if refused else "no job is repeated further"
-        if spent_s > limit_s:
-            end = "tasks took longer than expected"
-        self._say(f"{BUDGET} {written(limit_s)}: {written(spent_s)} used, {self._repeats()}; {end}")
+        limit = written(self._budget.limit_s)
+        self._say(f"{BUDGET} {limit}: {written(self.spent_s)} used, {self._repeats()}; {end}")
 
     def _jobs(self) -> Sequence[str]:
         """The rows of the present round, by what is known now."""
@@ -148,6 +149,13 @@ class Spending:
         """The longest repeat so far. The first is left out if there are others, since it also loads the files."""
         times = [wave.took_s for wave in self._rows()[row] if wave.took_s is not None]
         return max(times[1:] or times, default=0.0)
+
+    def _fits(self, row: str) -> bool:
+        return self._expected_s(row) <= self._budget.limit_s - self.spent_s
+
+    def _nothing_fits(self) -> bool:
+        rows = self._rows()
+        return bool(rows) and not any(map(self._fits, rows))
 
     def _next_of(self, row: str) -> Wave | None:
         """The wave of a row in the present round; None if the plan has it already."""
