@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from benchsuite.commands._budget import check_alone
 from benchsuite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def _on_nodes(asked: dict[str, Any], given: dict[str, Any]) -> int:
     for name, option in _ONE_MACHINE.items():
         if given[name]:
             raise UsageError(f"{option}: does not go with --slurm; record on one node")
+    check_alone(given["budget"], {"--repeat": given["repeat"]})
     request.check_args(asked["sbatch_args"])
     wanted = request.Request(
         asked["nodes"], asked["nodelist"], asked["partition"], asked["sbatch_args"], asked["container"]

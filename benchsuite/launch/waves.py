@@ -126,6 +126,7 @@ class Runner:
         for wave in spending.further() if spending else ():
             self._observer.added(wave.tasks)
             yield wave
+            self._interrupt.check()  # before the plan gets another wave
 
     def _wave(self, tasks: Sequence[Task]) -> None:
         for task in tasks:

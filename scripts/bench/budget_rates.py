@@ -7,6 +7,7 @@ is 1 if a coverage or an error rate misses its limits.
 
     python scripts/bench/budget_rates.py                # 1,000 suites a row: about ten minutes on two processors
     python scripts/bench/budget_rates.py --suites 100   # to see that it works
+    python scripts/bench/budget_rates.py --one-by-one   # instead, the next repeat is always that of the largest gain
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-from made_suites import JOBS, NAMES, Floats, Scatter
+from made_suites import JOBS, NAMES, Bools, Floats, Scatter
 
-from benchsuite.launch.rounds import Known, jobs_of_round
+from benchsuite.launch.rounds import FULL_ROUNDS, Known, gains_of, jobs_of_round
 from benchsuite.report.stats.samples import LogMean, weighted_mean
 from benchsuite.report.stats.verdict import judge
 
@@ -49,13 +50,19 @@ Rates = dict[str, dict[tuple[int, int], float]]
 
 @dataclass(frozen=True)
 class Row:
-    """A kind of suite: its noise, and the passes for which it has time."""
+    """A kind of suite.
+
+    Attributes:
+        passes: for which it has time.
+        one_by_one: the repeats after the first rounds are chosen one by one, without rounds.
+    """
 
     scatter: Scatter
     passes: int
+    one_by_one: bool = False
 
 
-def with_budget(logs: Floats, ok: Floats, times_s: Sequence[float], limit_s: float) -> Rates:
+def with_budget(logs: Floats, ok: Bools, times_s: Sequence[float], limit_s: float) -> Rates:
     """The rates of a run with a budget.
 
     Args:
@@ -80,7 +87,28 @@ def with_budget(logs: Floats, ok: Floats, times_s: Sequence[float], limit_s: flo
     return rates
 
 
-def equal(logs: Floats, ok: Floats, repeats: int) -> Rates:
+def chosen_one_by_one(logs: Floats, ok: Bools, times_s: Sequence[float], limit_s: float) -> Rates:
+    """The rates of a run whose next repeat is always that of the largest gain for each second.
+
+    A job that has a repeat in the present round begins the next round.
+    """
+    rates = equal(logs, ok, FULL_ROUNDS)
+    number, spent_s = FULL_ROUNDS, FULL_ROUNDS * sum(times_s)
+    while number < ROUNDS:
+        known = {name: Known(1.0, [math.log(rate) for rate in of.values()], len(of), 0.0) for name, of in rates.items()}
+        gains = gains_of(known)
+        fitting = [place for place in range(JOBS) if spent_s + times_s[place] <= limit_s]
+        if not fitting:
+            break
+        place = max(fitting, key=lambda place: gains.get(NAMES[place], 0.0) / times_s[place])
+        number += (0, number) in rates[NAMES[place]]
+        spent_s += times_s[place]
+        if number < ROUNDS and ok[place, number]:
+            rates[NAMES[place]][0, number] = math.exp(logs[place, number])
+    return rates
+
+
+def equal(logs: Floats, ok: Bools, repeats: int) -> Rates:
     """The rates of a run in which each job has this number of repeats."""
     return {
         name: {(0, k): math.exp(logs[place, k]) for k in range(repeats) if ok[place, k]}
@@ -100,7 +128,8 @@ def suite(row: Row, seed: int) -> dict[str, float]:
         logs = row.scatter.noise(rng, sigma[order], ROUNDS, 0)
         ok = rng.random(logs.shape) >= row.scatter.failing
         if name == "budget":
-            rates = with_budget(logs, ok, times_s, row.passes * sum(times_s))
+            run = chosen_one_by_one if row.one_by_one else with_budget
+            rates = run(logs, ok, times_s, row.passes * sum(times_s))
         else:
             rates = equal(logs, ok, row.passes if name == "equal" else BASE_REPEATS)
         jobs = {job: known(weighted_mean({job: of}, {job: 1.0})) for job, of in rates.items()}
@@ -159,13 +188,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suites", type=int, default=1000, help="suites a row (default: 1000)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--one-by-one", action="store_true", help="choose each repeat by itself, without rounds")
     asked = parser.parse_args()
     heads = ("noise", "passes of time", "repeats", "coverage, equal repeats", "coverage, budget", "job", "score ratio")
     heads = (*heads, "false alarm, jobs", "false alarm, score", "width", "error")
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     missed: list[str] = []
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-        for row in (Row(scatter, passes) for scatter in SCATTERS for passes in PASSES):
+        for row in (Row(scatter, passes, asked.one_by_one) for scatter in SCATTERS for passes in PASSES):
             seeds = range(asked.seed * 10**6, asked.seed * 10**6 + asked.suites)
             words, troubles = line(row, list(pool.map(suite, [row] * asked.suites, seeds, chunksize=25)))
             print(words, flush=True)

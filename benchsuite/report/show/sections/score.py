@@ -13,6 +13,7 @@ from benchsuite.report.show.format import around, count, few, number, one_line, 
 from benchsuite.report.show.sections.against import against
 from benchsuite.report.show.sections.basis import basis
 from benchsuite.report.show.sections.failures import never_label, never_words
+from benchsuite.report.show.sections.origin import repeats_words
 from benchsuite.report.show.sections.power import power_figure
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.power import ScorePerWatt
@@ -87,6 +88,8 @@ def _speed(summary: Summary, score: Score) -> str:
         return f"{what}; no interval: {_no_interval(summary, score)}"
     low, high = number(score.interval.low), number(score.interval.high)
     over = count(score.interval.repeats, score.interval.of)
+    if summary.budget_s is not None and score.interval.of == "repeat":
+        over = repeats_words(summary)
     return f"{what}; 95 %: {low} to {high} ({around(score.interval, score.speed)}) over {over}"
 
 
