@@ -61,11 +61,13 @@ def job(scatter: float, repeats: int = 3, weight: float = 1.0, repeat_s: float =
 def test_the_first_rounds_repeat_every_job_that_gives_numbers() -> None:
     jobs = {
         "good": job(0.01),
+        "fails at times": job(0.01, 3, run=5),
+        "fails as often": job(0.01, 3, run=6),
         "weightless": job(0.01, weight=0),
         "fails": job(0, 0, run=2),
         "failed once": job(0, 0, run=1),
     }
-    assert jobs_of_round(1, jobs) == ["good", "weightless", "failed once"]
+    assert jobs_of_round(1, jobs) == ["good", "fails at times", "weightless", "failed once"]
 
 
 def test_a_chosen_round_repeats_noisy_weighty_and_short_jobs() -> None:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 FULL_ROUNDS = 3
 # Rounds of chosen jobs before each further round of all jobs.
 CHOSEN_ROUNDS = 2
-# Repeats without a number after which a job is not repeated.
-MOST_LACKING = 2
+# A job may lack a number in fewer repeats than this, whatever its other repeats give.
+LACKING = 2
 # The least variance of log rates. Below it, a job has no scatter.
 _LEAST_VARIANCE = 1e-12
 _EULER = 0.5772156649015329
@@ -45,8 +45,9 @@ class Known:
 
     @property
     def is_repeated(self) -> bool:
-        """Whether the job runs again. After `MOST_LACKING` repeats without a number it does not."""
-        return self.run - len(self.logs) < MOST_LACKING
+        """Whether the job runs again: not if `LACKING` repeats or more, and at least half of all, have no number."""
+        lacking = self.run - len(self.logs)
+        return lacking < LACKING or lacking < len(self.logs)
 
 
 def is_full(number: int) -> bool:
