@@ -68,7 +68,10 @@ class Run(Record, frozen=True, kw_only=True):
     created: Annotated[str, Meta(description="wall clock, ISO 8601")]
     command: Annotated[tuple[str, ...], Meta(description="command line, word by word")]
     profile: ProfileUsed
-    repeats: int
+    repeats: Annotated[int, Meta(description="those that are planned at the start; with a budget, 1")]
+    budget_s: Annotated[
+        float | None, Meta(description="with --budget: the time after which no repeat is added; null: no budget")
+    ] = None
     machines: Annotated[tuple[Machine, ...], Meta(min_length=1, description="the first is the one that ran benchsuite")]
     code: Code
     begun_schema: Annotated[int, Meta(description="schema of the benchsuite that started the run")] = SCHEMA

@@ -134,6 +134,9 @@ class Watching:
     def begin(self, tasks: Any) -> None:
         pass
 
+    def added(self, tasks: Any) -> None:
+        pass
+
     def wave(self, tasks: Any) -> None:
         pass
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from benchsuite.commands._budget import check_alone
 from benchsuite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def _on_nodes(asked: dict[str, Any], given: dict[str, Any]) -> int:
     for name, option in _ONE_MACHINE.items():
         if given[name]:
             raise UsageError(f"{option}: does not go with --slurm; record on one node")
+    check_alone(given["budget"], {"--repeat": given["repeat"]})
     request.check_args(asked["sbatch_args"])
     wanted = request.Request(
         asked["nodes"], asked["nodelist"], asked["partition"], asked["sbatch_args"], asked["container"]
@@ -153,6 +155,7 @@ def _fleet(
 
 def _words(given: dict[str, Any]) -> list[str]:
     """The arguments of `benchsuite jobs` on each node, without -o, --repeat and what follows `--`."""
+    from benchsuite.describe.budget import BUDGET, written
     from benchsuite.describe.invocation import EXCLUDE, ISOLATION, NO_CGEXEC, ONLY, REQUIRE_ISOLATION
 
     words = [given["profile"]]
@@ -162,6 +165,8 @@ def _words(given: dict[str, Any]) -> list[str]:
         words += [word for name in names for word in (option, name)]
     if given["isolation"]:
         words += [ISOLATION, given["isolation"]]
+    if given["budget"]:
+        words += [BUDGET, written(given["budget"])]
     words += [NO_CGEXEC] * given["no_cgexec"] + [REQUIRE_ISOLATION] * given["require_isolation"]
     return words
 
@@ -192,9 +197,8 @@ def _resume(wanted: Request, given: dict[str, Any], detach: bool) -> int:
         )
     if not FleetDir.is_one(shown):
         raise UsageError(f"{shown}: holds no run on many nodes; leave out --slurm, or name the folder of such a run")
-    fixed = [
-        n for n in ("data", "only", "exclude", "changes", "isolation", "no_cgexec", "require_isolation") if given[n]
-    ]
+    names = ("data", "budget", "only", "exclude", "changes", "isolation", "no_cgexec", "require_isolation")
+    fixed = [name for name in names if given[name]]
     if fixed or wanted.count or wanted.node_list or wanted.partition or wanted.container:
         raise UsageError(
             f"{shown}: --resume on many nodes takes --repeat, --sbatch-arg and --detach; the record gives the rest"

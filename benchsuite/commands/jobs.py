@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from benchsuite.commands import completion
+from benchsuite.commands._budget import budget_of, budget_option, check_alone, repeats_follow
 from benchsuite.commands._changes import WithChanges
 from benchsuite.commands._slurm import slurm_options
 from benchsuite.commands._traces import add_tracks, new_folder, recorded
+from benchsuite.describe.budget import BUDGET
 from benchsuite.describe.invocation import (
     EXCLUDE,
     ISOLATION,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from benchsuite.describe.tasks import Plan, ProfileUsed, Task
     from benchsuite.isolation.fencing import Isolation
     from benchsuite.launch.asked import Asked
+    from benchsuite.launch.budget import Budget
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.session import Invocation
 
@@ -62,6 +65,12 @@ _EXAMPLES = (
 @click.option("-d", "--data", metavar="DIR", help=_DATA)
 @click.option("-o", "--out", metavar="OUT", help="New folder for the results; - prints JSON lines.")
 @click.option("--repeat", type=click.IntRange(min=1), metavar="N", help="Run the profile N times.  [default: 1]")
+@click.option(
+    BUDGET,
+    callback=budget_option,
+    metavar="TIME",
+    help="Run once, and spend the rest of TIME, such as 30m or 1h30m, on the repeats that narrow the score most.",
+)
 @click.option("--resume", is_flag=True, help="Continue the run in OUT: jobs --resume OUT")
 @click.option(
     ONLY,
@@ -98,6 +107,7 @@ def command(
     data: str | None,
     out: str | None,
     repeat: int | None,
+    budget: float | None,
     resume: bool,
     only: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -115,8 +125,8 @@ def command(
     PROFILE is a file or the name of a shipped profile. The results go to results/PROFILE-DATE-TIME, or below
     $BENCHSUITE_OUT.
 
-    'jobs --resume OUT' continues the run in OUT. The record of the run gives all other options; a higher --repeat adds
-    repeats.
+    'jobs --resume OUT' continues the run in OUT. The record of the run gives all other options; a higher --repeat or
+    --budget adds repeats.
 
     Exit status: 0 if every task ran; 1 if a task failed or was skipped; 2 for wrong input; 3 if nothing ran; 130 or 143
     if Ctrl-C or SIGTERM interrupted the run.
@@ -130,9 +140,10 @@ def command(
     if resume and out is None:
         profile, out = None, profile
     _check_out(out, resume)
+    check_alone(budget, {"--repeat": repeat, "--profile": timeline, "--profile-fp32": cores})
     isolation = "none" if no_cgexec else isolation
     data = str(Path(data).absolute()) if data else data
-    asked = Asked(profile, only, exclude, changes, data, repeat, isolation, require_isolation)
+    asked = Asked(profile, only, exclude, changes, data, repeat, isolation, require_isolation, budget)
     if resume:
         out = _go_to(Path(out or ""), asked)
         settled = resumed(Path(out), asked, os.environ)
@@ -146,6 +157,7 @@ def command(
     plan = make_plan(
         chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=settled.repeats, data_root=settled.data_root
     )
+    allowed = budget_of(settled.budget_s, plan)
     if timeline or cores:
         plan = recorded(plan, timeline, cores, resume)
     if dry_run and resume:
@@ -154,10 +166,10 @@ def command(
 
         plan = left_of(RunDir(Path(out or "")), plan, machine).remaining
     if dry_run:
-        _show(plan, machine.gpu_note)
+        _show(plan, machine.gpu_note, allowed)
         return 0
     kind, required = cast("Isolation", settled.isolation), settled.require_isolation
-    how = Invocation(machine, os.environ, sys.argv, kind, required, allow_mig=allow_mig)
+    how = Invocation(machine, os.environ, sys.argv, kind, required, allow_mig=allow_mig, budget=allowed)
     return run_plan(plan, chosen.used(), out, resume, how)
 
 
@@ -187,7 +199,7 @@ def _check_out(out: str | None, resume: bool) -> None:
         raise UsageError(f"-o {out}: 'jobs' writes a file for each task; name a folder")
 
 
-def _show(plan: Plan, gpu_note: str | None) -> None:
+def _show(plan: Plan, gpu_note: str | None, budget: Budget | None) -> None:
     from benchsuite.describe.command_line import command_line
     from benchsuite.launch.forecast import Forecast, in_words
     from benchsuite.report.measure.foresight import warnings
@@ -203,6 +215,8 @@ def _show(plan: Plan, gpu_note: str | None) -> None:
             click.echo(f"# needs {task.job.gpu_memory_gib:g} GiB of GPU memory")
         click.echo(f"# skipped: {task.skip}" if task.skip else command_line(task))
     click.echo(f"# {_tasks(len(plan.tasks))}, {in_words(Forecast().bounds_s(plan.tasks))}")
+    if budget:
+        click.echo(f"# {repeats_follow(budget)}")
 
 
 def run_plan(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invocation) -> int:
@@ -227,7 +241,7 @@ def run_plan(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: 
         nonlocal progress, total
         total = len(left.plan.tasks)
         progress = Progress(figure, settled=left.settled, foresee=warnings)
-        if not left.remaining.waves:
+        if not left.remaining.waves and how.budget is None:
             click.echo("Nothing to do: every task of this run has ended. A higher --repeat adds repeats.", err=True)
         return progress
 

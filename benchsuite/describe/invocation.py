@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchsuite.describe.budget import BUDGET
+
 # The options of `benchsuite jobs` that choose jobs.
 ONLY, EXCLUDE = "--name", "--exclude"
 ISOLATION, NO_CGEXEC, REQUIRE_ISOLATION = "--isolation", "--no-cgexec", "--require-isolation"
@@ -24,6 +26,7 @@ class Chosen:
         changes: the words after `--`.
         isolation: the word after --isolation; "auto" if the option is not given.
         require_isolation: whether --require-isolation is given.
+        budget: the word after --budget; None if the option is not given.
     """
 
     only: tuple[str, ...]
@@ -31,6 +34,7 @@ class Chosen:
     changes: tuple[str, ...]
     isolation: str = "auto"
     require_isolation: bool = False
+    budget: str | None = None
 
 
 def chosen(command: Sequence[str]) -> Chosen:
@@ -41,7 +45,7 @@ def chosen(command: Sequence[str]) -> Chosen:
     """
     words = list(command)
     end = words.index("--") if "--" in words else len(words)
-    found: dict[str, list[str]] = {ONLY: [], EXCLUDE: [], ISOLATION: []}
+    found: dict[str, list[str]] = {ONLY: [], EXCLUDE: [], ISOLATION: [], BUDGET: []}
     flags = set()
     rest = iter(words[:end])
     for word in rest:
@@ -51,7 +55,12 @@ def chosen(command: Sequence[str]) -> Chosen:
         flags.add(word)
     isolation = "none" if NO_CGEXEC in flags else found[ISOLATION][-1] if found[ISOLATION] else "auto"
     return Chosen(
-        tuple(found[ONLY]), tuple(found[EXCLUDE]), tuple(words[end + 1 :]), isolation, REQUIRE_ISOLATION in flags
+        tuple(found[ONLY]),
+        tuple(found[EXCLUDE]),
+        tuple(words[end + 1 :]),
+        isolation,
+        REQUIRE_ISOLATION in flags,
+        next(reversed(found[BUDGET]), None),
     )
 
 

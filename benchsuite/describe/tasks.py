@@ -276,10 +276,17 @@ class Wave(Record, frozen=True, kw_only=True):
 
     name: str
     tasks: tuple[Task, ...]
+    took_s: Annotated[
+        float | None,
+        Meta(description="with --budget: time from the end of the wave before to the end of this one; null: not run"),
+    ] = None
 
 
 class Plan(Record, frozen=True, kw_only=True):
-    """`plan.json`: every task of a run, in order, written before the first one starts."""
+    """`plan.json`: every task of a run, in order, written before the first one starts.
+
+    A run with --budget adds waves, each before it starts.
+    """
 
     schema: int = SCHEMA
     kind: Literal["plan"] = "plan"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchsuite.describe import profile as profiles
+from benchsuite.describe.budget import BUDGET
 from benchsuite.describe.invocation import ISOLATION, Chosen, chosen
 from benchsuite.describe.overrides import AS_THEN, Overrides
 from benchsuite.describe.profile import Profile
@@ -30,6 +31,7 @@ class Asked:
     repeat: int | None = None
     isolation: str | None = None
     require_isolation: bool = False
+    budget_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Settled:
     Attributes:
         data_root: the folder of the data sets.
         environ: the environment that says which GPUs are visible.
+        budget_s: the time that the run may take; None without a budget.
     """
 
     profile: Profile
@@ -47,6 +50,7 @@ class Settled:
     isolation: str
     require_isolation: bool
     environ: Mapping[str, str]
+    budget_s: float | None = None
 
 
 def fresh(asked: Asked, environ: Mapping[str, str]) -> Settled:
@@ -60,7 +64,7 @@ def fresh(asked: Asked, environ: Mapping[str, str]) -> Settled:
     profile = _loaded(asked.profile, asked)
     root = data_root(asked.data, environ)
     isolation = asked.isolation or "auto"
-    return Settled(profile, root, asked.repeat or 1, isolation, asked.require_isolation, environ)
+    return Settled(profile, root, asked.repeat or 1, isolation, asked.require_isolation, environ, asked.budget_s)
 
 
 def resumed(out: Path, asked: Asked, environ: Mapping[str, str]) -> Settled:
@@ -85,6 +89,10 @@ def resumed(out: Path, asked: Asked, environ: Mapping[str, str]) -> Settled:
     if asked.isolation not in (None, before.isolation):
         then = f"the run was started with {ISOLATION} {before.isolation}"
         raise UsageError(f"{ISOLATION} {asked.isolation}: {then}; leave out {ISOLATION}, or start a new run")
+    if asked.budget_s is not None and run.budget_s is None:
+        raise UsageError(f"{BUDGET}: the run was started without a budget; --repeat adds repeats, or start a new run")
+    if asked.repeat is not None and run.budget_s is not None:
+        raise UsageError(f"--repeat {asked.repeat}: the run was started with {BUDGET}; a higher {BUDGET} adds repeats")
     if "CUDA_VISIBLE_DEVICES" not in environ:
         environ = {**environ, "CUDA_VISIBLE_DEVICES": ",".join(run.machine.visible)}
     return Settled(
@@ -94,6 +102,7 @@ def resumed(out: Path, asked: Asked, environ: Mapping[str, str]) -> Settled:
         before.isolation,
         asked.require_isolation or before.require_isolation,
         environ,
+        asked.budget_s if asked.budget_s is not None else run.budget_s,
     )
 
 

@@ -117,6 +117,9 @@ class Progress:
         if len(tasks) > 1:
             self._print(f"{len(tasks)} tasks, {in_words(self._forecast.bounds_s(tasks))}")
 
+    def added(self, tasks: Sequence[Task]) -> None:
+        self.tasks = [*self.tasks, *tasks]
+
     def wave(self, tasks: Sequence[Task]) -> None:
         now = time.monotonic()
         if self._wave:

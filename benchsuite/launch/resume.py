@@ -68,7 +68,10 @@ def left_of(rundir: RunDir, now: Plan, machine: Machine) -> Left:
     """
     found = {cell: search.numbers for cell, search in searches(rundir).items()}
     before, now = (with_numbers(plan, found) for plan in (rundir.plan(), now))
-    plan = check(rundir.path, rundir.run(), before, now, machine)
+    run = rundir.run()
+    if run.budget_s is not None:
+        now = _as_kept(now, before)
+    plan = _with_times(check(rundir.path, run, before, now, machine), rundir.plan())
     ends: dict[str, dict[int, str]] = defaultdict(dict)
     lines = rundir.attempts()
     for line in lines:
@@ -82,6 +85,18 @@ def left_of(rundir: RunDir, now: Plan, machine: Machine) -> Left:
     remaining = Plan(waves=pending)
     attempts = {task.id: max([*_started(rundir, task, lines), *ends[task.id], 0]) + 1 for task in remaining.tasks}
     return Left(plan, remaining, attempts, settled)
+
+
+def _as_kept(now: Plan, before: Plan) -> Plan:
+    """The waves of a plan that another one holds too, in the other one's order: a budget chooses the repeats."""
+    waves = {wave.name: wave for wave in now.waves}
+    return Plan(waves=tuple(waves[wave.name] for wave in before.waves if wave.name in waves))
+
+
+def _with_times(plan: Plan, timed: Plan) -> Plan:
+    """A plan whose waves keep the times of another one."""
+    times = {wave.name: wave.took_s for wave in timed.waves}
+    return Plan(waves=tuple(msgspec.structs.replace(wave, took_s=times.get(wave.name)) for wave in plan.waves))
 
 
 def _started(rundir: RunDir, task: Task, lines: Iterable[Attempt]) -> list[int]:
@@ -163,7 +178,7 @@ def _kept(rundir: RunDir, lines: Iterable[Attempt]) -> dict[tuple[str, int], tup
     }
 
 
-def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
+def mend(rundir: RunDir, left: Left, command: Sequence[str], budget_s: float | None = None) -> tuple[str, ...]:
     """Note that the run continues, with its new plan, and give every start without an end its end.
 
     The end is that of the result that was written, else an interrupted result made of the events.
@@ -171,6 +186,7 @@ def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
     Args:
         left: what is left of the run.
         command: the present command line.
+        budget_s: the budget from now on; None for a run without one.
 
     Returns:
         What was done, a line each.
@@ -183,7 +199,8 @@ def mend(rundir: RunDir, left: Left, command: Sequence[str]) -> tuple[str, ...]:
     try:
         (rundir.path / "logs").mkdir(exist_ok=True)
         replace(rundir.path / "plan.json", to_json(left.plan, indent=2))
-        resumed = msgspec.structs.replace(run, repeats=left.plan.repeats, resumed=(*run.resumed, again))
+        repeats = left.plan.repeats if budget_s is None else run.repeats
+        resumed = msgspec.structs.replace(run, repeats=repeats, budget_s=budget_s, resumed=(*run.resumed, again))
         replace(rundir.path / "run.json", to_json(resumed, indent=2))
         return tuple(_mend(rundir, left.plan, run))
     except OSError as error:

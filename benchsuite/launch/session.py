@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchsuite import manifest
+from benchsuite.describe.budget import BUDGET, written
 from benchsuite.describe.tasks import Plan, ProfileUsed, Task
 from benchsuite.errors import OutputError, UsageError, reason
 from benchsuite.files import look
@@ -18,6 +19,7 @@ from benchsuite.host import machine as host
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing, Isolation
 from benchsuite.launch import recordable, sharing
+from benchsuite.launch.budget import Budget, Spending
 from benchsuite.launch.datasets import not_ready
 from benchsuite.launch.first_batch import check_filled
 from benchsuite.launch.interrupt import Interrupt
@@ -45,6 +47,7 @@ class Invocation:
         share: the share of an earlier task; if given, tasks get no more than it.
         kept: further files of the run folder, by their paths below it.
         allow_mig: may the division of a GPU into MIG instances be changed?
+        budget: the time that the run may take, of which repeats are added; None: the plan says all.
     """
 
     machine: Machine
@@ -55,6 +58,7 @@ class Invocation:
     share: Tenant | None = None
     kept: Mapping[str, bytes] = field(default_factory=dict)
     allow_mig: bool = False
+    budget: Budget | None = None
 
 
 def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how: Invocation) -> RunDir:
@@ -72,6 +76,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         command=tuple(how.command),
         profile=profile,
         repeats=plan.repeats,
+        budget_s=how.budget.limit_s if how.budget else None,
         machines=(how.machine,),
         code=setting.code,
     )
@@ -91,7 +96,11 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
                 _report(observer, means, how, plan.tasks)
                 with _sealed(rundir, observer):
                     runner = Runner(Ledger(rundir), means, how.environ, observer, interrupt)
-                    runner.run(runner.settled(plan).waves)
+                    if how.budget:
+                        observer.say(f"{BUDGET} {written(how.budget.limit_s)}: repeats follow once each job has run")
+                    begun_s = time.monotonic()
+                    whole = runner.settled(plan)
+                    runner.run(whole.waves, _spending(how, rundir, whole, observer, begun_s))
     return rundir
 
 
@@ -130,7 +139,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
             interrupt.check()
             changed = changes_since(rundir.run(), how.machine, setting.code)
             unsealed = [f"since the run ended, {line}" for line in _unseal(out)]
-            swept = mend(rundir, left, how.command)
+            swept = mend(rundir, left, how.command, how.budget.limit_s if how.budget else None)
             with observer(left) as watching:
                 for line in (*unsealed, *swept, *(f"since the run was started: {line}" for line in changed)):
                     watching.say(line)
@@ -138,10 +147,18 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
                 ledger = Ledger(rundir, left.attempts)
                 with _sealed(rundir, watching):
                     runner = Runner(ledger, means, how.environ, watching, interrupt)
+                    begun_s = time.monotonic()
                     whole = runner.settled(left.plan)
+                    spending = _spending(how, rundir, whole, watching, begun_s)
+                    if spending:
+                        watching.say(f"{BUDGET} {spending.left_words}")
                     waves = [wave for wave in whole.waves if any(task.id not in left.settled for task in wave.tasks)]
-                    runner.run(waves)
+                    runner.run(waves, spending)
     return rundir
+
+
+def _spending(how: Invocation, rundir: RunDir, plan: Plan, observer: Observer, since_s: float) -> Spending | None:
+    return Spending(how.budget, rundir, plan, observer.say, since_s) if how.budget else None
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from benchsuite.errors import BenchError, reason
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.launch import copies, orphans, together
+from benchsuite.launch.budget import Spending
 from benchsuite.launch.child import Child
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.interrupt import Interrupt
@@ -32,6 +33,9 @@ class Observer(Listener, Protocol):
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """The run begins; these are all its tasks."""
+
+    def added(self, tasks: Sequence[Task]) -> None:
+        """These tasks are added to the run."""
 
     def wave(self, tasks: Sequence[Task]) -> None:
         """These tasks are next."""
@@ -87,24 +91,40 @@ class Runner:
         self._interrupt.check()
         return plan
 
-    def run(self, waves: Sequence[Wave]) -> None:
+    def run(self, waves: Sequence[Wave], spending: Spending | None = None) -> None:
         """Run all waves. A task that fails stops no other. On a full disk the run waits, and ends if that takes long.
+
+        Args:
+            spending: of a run with a budget: adds further waves.
 
         Raises:
             Interrupted: a signal asked for the end; what was finished is kept, running tasks are marked interrupted.
         """
         self._observer.begin([task for wave in waves for task in wave.tasks])
         with closing(self._keeper), orphans.adopted() as end_orphans:
-            for wave in waves:
+            for wave in self._all(waves, spending):
                 self._interrupt.check()
                 if not self._keeper.wait_for_room():
                     break
                 self._observer.wave(wave.tasks)
-                self._wave(wave.tasks)
+                try:
+                    self._wave(wave.tasks)
+                finally:
+                    if spending:
+                        spending.ended(wave)
                 for line in end_orphans():
                     self._observer.say(line)
             self._keeper.finish()
         self._interrupt.check()
+
+    def _all(self, waves: Sequence[Wave], spending: Spending | None) -> Iterator[Wave]:
+        """The planned waves, and then those that a budget adds."""
+        yield from waves
+        self._interrupt.check()
+        for wave in spending.further() if spending else ():
+            self._observer.added(wave.tasks)
+            yield wave
+            self._interrupt.check()  # before the plan gets another wave
 
     def _wave(self, tasks: Sequence[Task]) -> None:
         for task in tasks:

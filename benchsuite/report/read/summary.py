@@ -248,6 +248,10 @@ class Summary(Record, frozen=True, kw_only=True):
         float | None,
         Meta(description="least share of a task's window in which its whole wave trained; null: no wave has two tasks"),
     ] = None
+    budget_s: Annotated[
+        float | None,
+        Meta(description="the time in which --budget chose the repeats; null: each job was to have as many"),
+    ] = None
     jobs: tuple[JobSummary, ...]
     reruns: tuple[RerunSummary, ...] = ()
     bad_files: tuple[BadFile, ...] = ()

@@ -15,6 +15,7 @@ from typing import Literal
 
 from benchsuite.report.measure.intervals import CONFIDENCE, MIN_REPEATS, Interval
 from benchsuite.report.read.summary import JobSummary, Summary
+from benchsuite.report.stats.clustered import degrees_of_freedom
 
 MIN_SESSIONS = 3
 # The place of a sample: (session, repeat).
@@ -150,7 +151,7 @@ def weighted_mean(jobs: Mapping[str, Mapping[Key, float]], weights: Mapping[str,
     jobs' residuals e_jk in sample k, it is K / (K - 1) * sum_k u_k^2, the variance clustered by sample (Liang and
     Zeger 1986). Residuals of a job that lacks samples are enlarged by sqrt((n_j / (n_j - 1)) / (K / (K - 1))), so that
     its part stays its own sample variance / n_j. If no job lacks a sample, all this is the t interval of the samples'
-    weighted means.
+    weighted means; if one does, `degrees_of_freedom` finds those of the variance.
 
     Args:
         jobs: job -> its rate in each repeat.
@@ -171,12 +172,18 @@ def weighted_mean(jobs: Mapping[str, Mapping[Key, float]], weights: Mapping[str,
     if n < MIN_REPEATS or any(len(of) < 2 for of in logs.values()):
         return LogMean(mean, None, 0.0, min(len(of) for of in logs.values()), of_what)
     moves = dict.fromkeys(keys, 0.0)
+    scales = []
     for name, of in logs.items():
         enlarged = math.sqrt((len(of) / (len(of) - 1)) / (n / (n - 1)))
+        factor = weights[name] / total / len(of) * enlarged
         for key, log in of.items():
-            moves[key] += weights[name] / total / len(of) * enlarged * (log - means[name])
+            moves[key] += factor * (log - means[name])
+        squares = math.fsum((log - means[name]) ** 2 for log in of.values())
+        scales.append((factor * math.sqrt(squares / (len(of) - 1)), of.keys()))
     variance = n / (n - 1) * math.fsum(move * move for move in moves.values())
-    return LogMean(mean, variance, n - 1.0, n, of_what, min(len(of) for of in logs.values()))
+    fewest = min(len(of) for of in logs.values())
+    df = n - 1.0 if fewest == n else degrees_of_freedom(scales, sorted(keys))
+    return LogMean(mean, variance, df, n, of_what, fewest)
 
 
 def _samples(rates: Mapping[Key, float], by_session: bool) -> dict[Key, float]:

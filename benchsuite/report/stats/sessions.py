@@ -59,6 +59,7 @@ def together(summaries: Sequence[Summary], names: Sequence[str]) -> Summary:
         isolation=_added(s.isolation for s in summaries),
         data=_added(s.data for s in summaries),
         overlap=min((s.overlap for s in summaries if s.overlap is not None), default=None),
+        budget_s=first.budget_s if len({s.budget_s for s in summaries}) == 1 else None,
         jobs=merged,
         reruns=tuple(rerun for s in numbered for rerun in s.reruns),
         bad_files=tuple(bad for s in summaries for bad in _bad_files(s)),

@@ -59,6 +59,7 @@ def summarise(loaded: Loaded) -> Summary:
         isolation=tally(fence(result) for result in measured or every),
         data=tally(data(result) for result in measured),
         overlap=overlap(loaded.rows),
+        budget_s=loaded.run.budget_s if loaded.run else None,
         jobs=jobs,
         reruns=_reruns(loaded),
         bad_files=tuple(

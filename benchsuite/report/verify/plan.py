@@ -21,7 +21,7 @@ from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Run
 from benchsuite.report.read.load import INSUFFICIENT, OPEN
 from benchsuite.report.show.format import count
-from benchsuite.report.verify import all_or_bad, hashed, remedies, some
+from benchsuite.report.verify import all_or_bad, budgets, hashed, remedies, some
 from benchsuite.report.verify.evidence import Evidence
 from benchsuite.rundir import Attempt, read_record
 from benchsuite.searches import CopiesSearch, Searches
@@ -38,6 +38,8 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
         if run.profile.sha256:
             yield from _planned_again(evidence.path, run, tasks)
             yield _whole(run, tasks)
+            if run.budget_s is not None:
+                yield budgets.finding(evidence.path, run)
         else:
             yield from _single(run, tasks)
     if tasks is not None:
@@ -49,7 +51,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
 def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Finding]:
     """Plan again from the kept profile, command line (with its changes) and GPUs, and compare the plans."""
     try:
-        profile, plan = _again(path, run)
+        profile, plan = _again(path, run, tasks)
     except BenchError as error:
         yield _not_again(error, tasks)
         yield _hash(run, hashed.jobs(tasks, path / "plan.json"))
@@ -58,6 +60,8 @@ def _planned_again(path: Path, run: Run, tasks: Sequence[Task]) -> Iterator[Find
     chosen = invocation.chosen(run.command)
     changes = f", with the changes {shlex.join(chosen.changes)}" if chosen.changes else ""
     fine = f"the profile and the command line give the same plan again{changes}"
+    if run.budget_s is not None:
+        fine = f"the profile and the command line give the first pass and each added repeat again{changes}"
     yield _compared(run, list(_differing(plan.tasks, tasks)), fine)
     older = hashed.jobs_of_schema(run.begun_schema, profile.jobs)
     yield _hash(run, (*hashed.jobs(tasks, path / "plan.json"), *older, profile.sha256))
@@ -132,8 +136,8 @@ def _not_again(error: BenchError, tasks: Sequence[Task]) -> Finding:
     return all_or_bad("plan", [f"the kept profile and command line give no plan: {error}"], "")
 
 
-def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
-    """The profile and plan that the run's own records give.
+def _again(path: Path, run: Run, kept: Sequence[Task]) -> tuple[Profile, Plan]:
+    """The profile and plan that the run's own records give; a budget chose the repeats that are kept.
 
     Raises:
         BenchError: the profile cannot be read any more, or asks for more GPUs than were visible.
@@ -144,8 +148,10 @@ def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
     profile = of_text(
         run.profile.text, Path(run.profile.path), only=chosen.only, exclude=chosen.exclude, overrides=overrides
     )
-    plan = make_plan(profile.name, profile.jobs, _visible(run), environ={}, repeats=run.repeats)
-    return profile, with_numbers(plan, {cell: search.numbers for cell, search in _searches(path).items()})
+    repeats = run.repeats if run.budget_s is None else max((task.repeat for task in kept), default=0) + 1
+    plan = make_plan(profile.name, profile.jobs, _visible(run), environ={}, repeats=repeats)
+    plan = with_numbers(plan, {cell: search.numbers for cell, search in _searches(path).items()})
+    return profile, plan if run.budget_s is None else budgets.as_chosen(plan, kept)
 
 
 def _searches(path: Path) -> Mapping[str, CopiesSearch]:
@@ -190,13 +196,14 @@ def _whole(run: Run, tasks: Sequence[Task]) -> Finding:
     """The number of repeats, and each task once."""
     troubles = []
     repeats = sorted({task.repeat for task in tasks})
-    if len(repeats) != run.repeats or repeats != list(range(len(repeats))):
+    planned = run.repeats if run.budget_s is None else len(repeats)
+    if run.budget_s is None and (len(repeats) != run.repeats or repeats != list(range(len(repeats)))):
         shown = ", ".join(map(str, repeats)) or "none"
         troubles.append(f"run.json says {count(run.repeats, 'repeat')}, plan.json holds {shown}")
     ids = Counter(task.id for task in tasks)
     troubles += [f"{task} is planned {times} times" for task, times in ids.items() if times > 1]
     rows = count(len({task.row for task in tasks}), "row")
-    fine = f"{count(len(tasks), 'task')}: {rows} in {count(run.repeats, 'repeat')}"
+    fine = f"{count(len(tasks), 'task')}: {rows} in {count(planned, 'repeat' if run.budget_s is None else 'round')}"
     return all_or_bad("plan is whole", troubles, fine, "gap")
 
 

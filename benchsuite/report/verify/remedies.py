@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
+from benchsuite.describe.budget import BUDGET, written
 from benchsuite.describe.invocation import resume_command
 from benchsuite.report.read.load import OPEN
 from benchsuite.report.verify.evidence import Evidence
@@ -36,6 +38,8 @@ def more_repeats(evidence: Evidence, wanted: int) -> str:
     if planned and not least:
         return f"{needs}: a job always fails; remove the cause, and make a new run with --repeat {wanted}"
     more = ("--repeat", str(planned + wanted - least)) if least < wanted else ()
+    if more and evidence.run and evidence.run.budget_s is not None:
+        more = (BUDGET, written(60 * math.ceil(evidence.run.budget_s * wanted / least / 60)))
     when = "after its end, " if evidence.loaded.in_progress and more else ""
     return f"{needs}: {when}{resume_command(evidence.path, *more)}" if more else f"{needs}: {finish(evidence)}"
 

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import datetime
 from pathlib import PurePath
 
+from benchsuite.describe.budget import BUDGET, written
 from benchsuite.records import Machine
 from benchsuite.report.read.load import RUNNING
 from benchsuite.report.read.summary import Summary
@@ -60,13 +61,23 @@ def _processor(name: str) -> str:
 
 def about(summary: Summary) -> str:
     """Profile, machine, sessions, repeats and date."""
-    repeats = len({(repeat.session, repeat.repeat) for job in summary.jobs for repeat in job.repeats})
+    repeats = repeats_words(summary)
     sessions = f"{count(len(summary.sessions), 'session')}, " if summary.sessions else ""
     profile = f"profile {summary.profile.name}" if summary.profile else "profile unknown"
     going_on = "in progress" if summary.in_progress else ""
-    repeated = f"{sessions}{count(repeats, 'repeat')}" if repeats else ""
+    repeated = f"{sessions}{repeats}" if repeats else ""
     parts = [profile, machine(summary), repeated, date_words(summary.created), going_on]
     return MIDDLE_DOT.join(part for part in parts if part)
+
+
+def repeats_words(summary: Summary) -> str:
+    """ "3 repeats", or "3 to 9 repeats, chosen by --budget 30m"; empty if no numbers per repeat are kept."""
+    if summary.budget_s is None:
+        repeats = len({(repeat.session, repeat.repeat) for job in summary.jobs for repeat in job.repeats})
+        return count(repeats, "repeat") if repeats else ""
+    least, most = (of((len(job.repeats) for job in summary.jobs if job.repeats), default=0) for of in (min, max))
+    shown = count(most, "repeat") if least == most else f"{least} to {count(most, 'repeat')}"
+    return f"{shown}, chosen by {BUDGET} {written(summary.budget_s)}" if most else ""
 
 
 def progress(summary: Summary) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from benchsuite.describe.budget import BUDGET
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Fact, Figure, ScoreBlock, Sentence, Tone, fact, sentence
@@ -12,6 +13,7 @@ from benchsuite.report.show.format import around, count, few, number, one_line, 
 from benchsuite.report.show.sections.against import against
 from benchsuite.report.show.sections.basis import basis
 from benchsuite.report.show.sections.failures import never_label, never_words
+from benchsuite.report.show.sections.origin import repeats_words
 from benchsuite.report.show.sections.power import power_figure
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.power import ScorePerWatt
@@ -86,6 +88,8 @@ def _speed(summary: Summary, score: Score) -> str:
         return f"{what}; no interval: {_no_interval(summary, score)}"
     low, high = number(score.interval.low), number(score.interval.high)
     over = count(score.interval.repeats, score.interval.of)
+    if summary.budget_s is not None and score.interval.of == "repeat":
+        over = repeats_words(summary)
     return f"{what}; 95 %: {low} to {high} ({around(score.interval, score.speed)}) over {over}"
 
 
@@ -130,7 +134,8 @@ def _too_few(summary: Summary, score: Score) -> str:
     if short and planned_repeats(summary) >= MIN_REPEATS:
         return f"{short}; {needed}"
     # The file of one result has no profile to measure with.
-    remedy = f": measure with jobs --repeat {MIN_REPEATS}" if summary.planned else ""
+    option = f"--repeat {MIN_REPEATS}" if summary.budget_s is None else f"a higher {BUDGET}"
+    remedy = f": measure with jobs {option}" if summary.planned else ""
     found = count(score.repeats, "repeat") if score.repeats else "no repeat"
     return f"{found} with a number for every scored job; {needed}{remedy}"
 
