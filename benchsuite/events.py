@@ -20,6 +20,7 @@ from benchsuite.measurement import (
     GroupUsed,
     ModelFlops,
     PeakMemory,
+    PhaseSpan,
     PipelineUsed,
     PrecisionCheck,
     Reading,
@@ -103,6 +104,7 @@ class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
     counts_items: Annotated[bool, Meta(description="the items of this rank count towards the task's rate")] = True
     models: Annotated[int, Meta(description="models that one step trains")] = 1
     notes: Annotated[tuple[str, ...], Meta(description="how training differs from what the job asks for")] = ()
+    phases: Annotated[tuple[PhaseSpan, ...], Meta(description="what the time before it went to, in order")] = ()
 
 
 class SliceClosed(Record, frozen=True, kw_only=True, tag="slice", tag_field="event"):
@@ -141,6 +143,9 @@ class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
     compiled: Compiled | None = None
     traced: Traced | None = None
     readings: Annotated[dict[str, Reading], Meta(description="name -> a further figure that the model leaves")] = {}
+    phases: Annotated[
+        tuple[PhaseSpan, ...], Meta(description="what the time since the last slice went to, in order")
+    ] = ()
 
 
 class Raised(Record, frozen=True, kw_only=True, tag="error", tag_field="event"):

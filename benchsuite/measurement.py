@@ -64,11 +64,22 @@ class Slice(Record, frozen=True, kw_only=True, array_like=True, gc=False):
         return self.end_s - self.start_s
 
 
+class PhaseSpan(Record, frozen=True, kw_only=True):
+    """What a worker did between two instants of CLOCK_MONOTONIC."""
+
+    name: Annotated[str, Meta(description="phase of the task, such as `imports` or `first step`")]
+    start_s: float
+    end_s: float
+
+
 class WarmUp(Record, frozen=True, kw_only=True):
     """Untimed steps before `ready`, compilation and allocation included."""
 
     steps: int
     elapsed_s: float
+    first_step_s: Annotated[
+        float | None, Meta(description="time of the first step, compilation included; null: not recorded")
+    ] = None
 
 
 class Compiled(Record, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from benchsuite.describe.tasks import Gpu, PageCache, ProfileUsed, Sharing, Task
-from benchsuite.measurement import Clock, GroupUsed, Measurement
+from benchsuite.measurement import Clock, GroupUsed, Measurement, PhaseSpan
 from benchsuite.schema import SCHEMA, Record
 from benchsuite.searches import BatchSearch
 from benchsuite.telemetry import Telemetry
@@ -201,6 +201,10 @@ class Timeline(Record, frozen=True, kw_only=True):
     ready_s: float | None = None
     go_s: float | None = None
     ended_s: float | None = None
+    phases: Annotated[
+        tuple[PhaseSpan, ...],
+        Meta(description="what the time from `started_s` to `ended_s` went to, of rank 0; empty: not recorded"),
+    ] = ()
 
 
 class Rate(Record, frozen=True, kw_only=True):

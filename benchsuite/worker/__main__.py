@@ -30,6 +30,7 @@ from benchsuite.worker.input_waits import Waits
 from benchsuite.worker.measuring import Measuring
 from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.parent_death import die_with_parent
+from benchsuite.worker.phases import PhaseClock
 from benchsuite.worker.precision import set_precision
 from benchsuite.worker.ranks import Ranks, is_of_peers, join, rank_of
 from benchsuite.worker.step import Step
@@ -104,15 +105,20 @@ def _clean(text: str) -> str:
 
 
 def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
-    task, control = assignment.task, Control(control_fd(assignment, rank))
+    task, control, phases = assignment.task, Control(control_fd(assignment, rank)), PhaseClock()
     module = module_of(task)
+    phases.end("imports")
     device = open_device("cuda" if task.gpus else "cpu", rank)
+    phases.end("device")
     ranks = _joined(assignment, device) if task.ranks > 1 else None
+    phases.end("meet ranks")
     set_precision(task.job.training.precision, device.name)
     workload, *others = build_each(module, task, rank)
     flops = FlopCount(workload) if rank == 0 and not assignment.probe else None
+    phases.end("build")
     step = make_step(workload, task.job.training, device.name, ranks, others)
     del others
+    phases.end("to device")
     workload = replace(workload, modules=step.modules or workload.modules)
     part, parts = task.job.training.parallel.share(rank, task.ranks)
     share = Share(rank=part, ranks=parts, seed=seed_of(task), data=assignment.data, device=device.name)
@@ -122,7 +128,9 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     epochs = None
     if task.job.by_epochs and not assignment.probe:
         epochs = Epochs(assignment, step, lambda part: step.feed(waits.counted(workload.batches(part))), share, ranks)
+    phases.end("data")
     warmed, precision = _warmed_up(assignment, workload, step, batches, device, ranks)
+    phases.end_warm_up(warmed)
     threads = other_threads(os.environ)
     ready = Ready(
         n=events.count,
@@ -139,6 +147,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         counts_items=step.counts_items and not (rank and workload.by_ranks),
         models=task.job.training.array,
         notes=(*step.notes, *step.found, *([threads] if threads else []), *(epochs.notes if epochs else ())),
+        phases=phases.taken(),
     )
     events.write(ready)
     if assignment.probe:
@@ -149,25 +158,31 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         ranks.barrier()  # only rank 0 reads "go"; the others wait for it here
     measuring = Measuring(task, device, epochs.counted if epochs else step, events, control, waits, ranks)
     stopped_by = epochs.run(measuring) if epochs else measuring.run(batches, assignment.hold_limit_s)
+    phases.begin()
     peak_memory = device.peak_memory()  # before traces and checks, which use memory of their own
     own = rank_file(assignment.events, rank) if ranks else assignment.events
     recorded = traced(task.trace, own, step, batches, device, workload) if task.trace else None
     pipeline = step.observe(batches) if step.observe else None
+    phases.end("recordings")
     step.check()
     readings = dict(workload.readings()) if workload.readings and not (rank and workload.by_ranks == "lead") else {}
     if ranks:
         ranks.leave()
     check_band(measuring.last_loss, task.job.loss_band)
+    phases.end("checks")
+    model_flops = flops.counted() if flops else None
+    phases.end("count FLOPs")
     end = End(
         n=events.count,
         at_s=time.monotonic(),
         stopped_by=stopped_by,
         peak_memory=peak_memory,
-        model_flops=flops.counted() if flops else None,
+        model_flops=model_flops,
         pipeline=pipeline if rank == 0 else None,
         compiled=compiled_in(task.job.training, step.losses),
         traced=recorded,
         readings=readings,
+        phases=phases.taken(),
     )
     events.write(end)
 
