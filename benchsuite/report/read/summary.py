@@ -18,6 +18,7 @@ from benchsuite.report.measure.intervals import Interval
 from benchsuite.report.read.together import Together
 from benchsuite.report.read.trainings import Training
 from benchsuite.report.read.use import StdParts, Use
+from benchsuite.report.read.wall import WallTime
 from benchsuite.schema import SCHEMA, Record
 
 
@@ -254,6 +255,7 @@ class Summary(Record, frozen=True, kw_only=True):
     left_out: Annotated[
         tuple[str, ...], Meta(description="jobs of the profile that were not to run, by --name or --exclude")
     ] = ()
+    wall: Annotated[WallTime | None, Meta(description="what the wall time went to; null: not recorded")] = None
 
     @property
     def machine(self) -> Machine | None:

@@ -26,6 +26,7 @@ from benchsuite.report.show.sections.sweeps import sweeps_section
 from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
 from benchsuite.report.show.sections.trainings import trainings_section
 from benchsuite.report.show.sections.use import slowed_section, use_section
+from benchsuite.report.show.sections.wall import wall_section
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.gpus import GpuComparison
 from benchsuite.report.stats.influence import influences
@@ -122,4 +123,5 @@ def _sections(report: Report) -> Iterator[Section | None]:
     yield reruns_section(summary)
     yield failures_section(summary, report.logs)
     yield unsteady_section(summary)
+    yield wall_section(summary)
     yield bad_files_section(summary)

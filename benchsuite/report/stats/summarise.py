@@ -28,6 +28,7 @@ from benchsuite.report.stats.figures import complete, with_figures
 from benchsuite.report.stats.throttling import unthrottled
 from benchsuite.report.stats.together import together
 from benchsuite.report.stats.use import job_items_per_joule, task_use, unsampled
+from benchsuite.report.stats.wall import wall_time
 from benchsuite.schema import finite
 from benchsuite.telemetry import STOLEN_LIMIT
 
@@ -65,6 +66,7 @@ def summarise(loaded: Loaded) -> Summary:
         ),
         trainings=tuple(map(_training, loaded.trainings)),
         left_out=left_out,
+        wall=wall_time(result for _, result in loaded.kept) if loaded.planned else None,
         complete=complete(jobs, left_out) if loaded.planned else None,
     )
 

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from benchsuite.records import Machine
 from benchsuite.report.read.load import RUNNING
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.format import count, few, one_line
+from benchsuite.report.show.format import count, few, one_line, percent
 
 # What is no trouble on a machine without GPUs.
 _NO_GPU = ("NVML lists no GPU", "NVML: nvml shared library not found")
@@ -59,14 +59,22 @@ def _processor(name: str) -> str:
 
 
 def about(summary: Summary) -> str:
-    """Profile, machine, sessions, repeats and date."""
+    """Profile, machine, sessions, repeats, date, and the share of the wall time that is measured."""
     repeats = len({(repeat.session, repeat.repeat) for job in summary.jobs for repeat in job.repeats})
     sessions = f"{count(len(summary.sessions), 'session')}, " if summary.sessions else ""
     profile = f"profile {summary.profile.name}" if summary.profile else "profile unknown"
     going_on = "in progress" if summary.in_progress else ""
     repeated = f"{sessions}{count(repeats, 'repeat')}" if repeats else ""
-    parts = [profile, machine(summary), repeated, date_words(summary.created), going_on]
+    measured = f"measured {percent(summary.wall.measured, 0)} of {took(summary.wall.seconds)}" if summary.wall else ""
+    parts = [profile, machine(summary), repeated, date_words(summary.created), measured, going_on]
     return MIDDLE_DOT.join(part for part in parts if part)
+
+
+def took(seconds: float) -> str:
+    """A time of a run: "48 s", "5.3 min" or "2.1 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def progress(summary: Summary) -> str:
