@@ -72,6 +72,10 @@ class Run(Record, frozen=True, kw_only=True):
     machines: Annotated[tuple[Machine, ...], Meta(min_length=1, description="the first is the one that ran benchsuite")]
     code: Code
     begun_schema: Annotated[int, Meta(description="schema of the benchsuite that started the run")] = SCHEMA
+    preload: Annotated[
+        bool | None,
+        Meta(description="workers are forked from a preloaded process where that is possible; null: not recorded"),
+    ] = None
     resumed: Annotated[
         tuple[tuple[str, str], ...], Meta(description="when the run was resumed, and by which command line")
     ] = ()
@@ -268,6 +272,10 @@ class Result(Record, frozen=True, kw_only=True):
     )
     telemetry_reason: Annotated[str | None, Meta(description="why there is no telemetry")] = None
     exit_code: Annotated[int | None, Meta(description="of a worker that ended by itself; negative: a signal")] = None
+    forked: Annotated[
+        bool | None,
+        Meta(description="the worker was forked from a preloaded process; false: it started anew; null: not recorded"),
+    ] = None
     rate: Annotated[
         Rate | None,
         Meta(description="derived from `measurement`; only where `run` or `rerun` writes a single result"),

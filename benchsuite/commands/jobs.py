@@ -23,6 +23,7 @@ from benchsuite.describe.invocation import (
     EXCLUDE,
     ISOLATION,
     NO_CGEXEC,
+    NO_PRELOAD,
     ONLY,
     REQUIRE_ISOLATION,
     program,
@@ -77,6 +78,7 @@ _EPILOG = (
 @click.option("--allow-mig", is_flag=True, help="Let jobs with sharing mig divide their GPU, and make it whole again.")
 @click.option("--profile", "timeline", is_flag=True, help="Record a timeline of each task; see 'trace'.")
 @click.option("--profile-fp32", "cores", is_flag=True, help="Record the use of the cores of each task, with ncu.")
+@click.option(NO_PRELOAD, "preload", flag_value=False, default=True, help="Start each worker anew; fork none.")
 @click.option("--dry-run", is_flag=True, help="Print each task and its command line; start nothing.")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 @slurm_options
@@ -94,6 +96,7 @@ def command(
     allow_mig: bool,
     timeline: bool,
     cores: bool,
+    preload: bool,
     dry_run: bool,
     changes: tuple[str, ...],
 ) -> int:
@@ -141,7 +144,7 @@ def command(
         _show(plan, machine.gpu_note)
         return 0
     kind, required = cast("Isolation", settled.isolation), settled.require_isolation
-    how = Invocation(machine, os.environ, sys.argv, kind, required, allow_mig=allow_mig)
+    how = Invocation(machine, os.environ, sys.argv, kind, required, allow_mig=allow_mig, preload=preload)
     return run_plan(plan, chosen.used(), out, resume, how)
 
 

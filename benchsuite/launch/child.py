@@ -43,6 +43,7 @@ class Child:
         go_s: when the worker was allowed to begin, on CLOCK_MONOTONIC; None before.
         deadline_s: when it must have ended, on CLOCK_MONOTONIC.
         exit: how it went; None until `finish`.
+        forked: whether it was forked from a preloaded process.
 
     Raises:
         OutputError: the worker cannot be started.
@@ -64,6 +65,7 @@ class Child:
         self.go_s: float | None = None
         self.stop_said = False
         self.exit: Exit | None = None
+        self.forked = False
         self._behind: str | None = None
         self._closed = False
         self._asked_to_stop = run.asked_to_stop
@@ -107,7 +109,12 @@ class Child:
         try:
             write_new(file, to_json(assignment, indent=2))
             traced = profiler(task, str(log(task, "events.jsonl")))
-            environ = {**self.tenant.environ, **child_environ(task, run.environ), **self.wave.environ}
+            if (forker := self.wave.forkers.get(task.id)) and (
+                tree := forker.fork(file, self.tenant, slug(task.id), log(task, "out"), self.err, control)
+            ):
+                self.forked = True
+                return tree
+            environ = worker_environ(task, self.tenant, run, self.wave)
             command = [*traced, *python(), "-m", program, str(file)]
             if self.contained:
                 needs = self._needs(run)
@@ -227,6 +234,11 @@ def python() -> list[str]:
     `-P` keeps the current folder off `sys.path`, so that a `benchsuite/` there cannot shadow this package.
     """
     return [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
+
+
+def worker_environ(task: Task, tenant: Tenant, run: RunContext, wave: WaveContext) -> dict[str, str]:
+    """The environment of a task's worker."""
+    return {**tenant.environ, **child_environ(task, run.environ), **wave.environ}
 
 
 def child_environ(task: Task, environ: Mapping[str, str]) -> dict[str, str]:

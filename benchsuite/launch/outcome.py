@@ -149,11 +149,12 @@ def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
             ready_s=seen.ready.at_s if seen.ready else None,
             go_s=child.go_s,
             ended_s=ended_s,
-            phases=phases_of(seen, child.started_s, ended_s),
+            phases=phases_of(seen, child.started_s, ended_s, forked=child.forked),
         ),
         telemetry=telemetry,
         telemetry_reason=None,
         exit_code=child.exit.code if child.exit.ended == "exited" else None,
+        forked=child.forked,
     )
 
 

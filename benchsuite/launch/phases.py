@@ -8,20 +8,21 @@ from benchsuite.launch.worker_events import TaskEvents
 from benchsuite.measurement import PhaseSpan
 
 
-def phases_of(seen: TaskEvents, started_s: float, ended_s: float) -> tuple[PhaseSpan, ...]:
+def phases_of(seen: TaskEvents, started_s: float, ended_s: float, *, forked: bool = False) -> tuple[PhaseSpan, ...]:
     """The phases of rank 0, in order. Time that belongs to none is left out, as all after an error is.
 
     Args:
         started_s, ended_s: when the worker's process was started, and when nothing was left of it.
+        forked: whether it was forked from a preloaded process.
     """
-    return tuple(span for span in _spans(seen, started_s, ended_s) if span.end_s > span.start_s)
+    return tuple(span for span in _spans(seen, started_s, ended_s, forked) if span.end_s > span.start_s)
 
 
-def _spans(seen: TaskEvents, started_s: float, ended_s: float) -> Iterator[PhaseSpan]:
+def _spans(seen: TaskEvents, started_s: float, ended_s: float, forked: bool) -> Iterator[PhaseSpan]:
     ready, end = seen.ranks[0].ready, seen.ranks[0].end
     if not ready or not ready.phases:
         return
-    yield PhaseSpan(name="interpreter", start_s=started_s, end_s=ready.phases[0].start_s)
+    yield PhaseSpan(name="fork" if forked else "interpreter", start_s=started_s, end_s=ready.phases[0].start_s)
     yield from ready.phases
     slices = seen.slices
     if slices:

@@ -24,6 +24,7 @@ from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
+from benchsuite.launch.preload import Preloader
 from benchsuite.launch.resume import Left, changes_since, left_of, mend
 from benchsuite.launch.waves import Observer, RunMeans, Runner
 from benchsuite.records import Machine, Run, Tenant
@@ -45,6 +46,7 @@ class Invocation:
         share: the share of an earlier task; if given, tasks get no more than it.
         kept: further files of the run folder, by their paths below it.
         allow_mig: may the division of a GPU into MIG instances be changed?
+        preload: fork workers from a preloaded process where that is possible.
     """
 
     machine: Machine
@@ -55,6 +57,7 @@ class Invocation:
     share: Tenant | None = None
     kept: Mapping[str, bytes] = field(default_factory=dict)
     allow_mig: bool = False
+    preload: bool = False
 
 
 def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how: Invocation) -> RunDir:
@@ -74,6 +77,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         repeats=plan.repeats,
         machines=(how.machine,),
         code=setting.code,
+        preload=how.preload,
     )
     recordable.check(run, plan, out)
     sharing.check(plan.tasks, allow_mig=how.allow_mig)
@@ -178,7 +182,7 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
             fencing.limit(how.share)
         gpus = {gpu.uuid: gpu for task in plan.tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
-            yield RunMeans(setting, fencing, monitor, how.allow_mig)
+            yield RunMeans(setting, fencing, monitor, how.allow_mig, Preloader(plan if how.preload else None))
     finally:
         fencing.close()
 

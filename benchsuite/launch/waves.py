@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.means import MEANS
 from benchsuite.launch.outcome import Setting, finished, not_started
+from benchsuite.launch.preload import Preloader
 from benchsuite.launch.supervise import GRACE_S
 from benchsuite.launch.task_telemetry import follow, summary
 from benchsuite.records import Failure, Result, Status
@@ -54,6 +55,7 @@ class RunMeans:
     fencing: Fencing
     monitor: Monitor
     allow_mig: bool = False
+    preloader: Preloader = field(default_factory=Preloader)
 
 
 class Runner:
@@ -69,6 +71,7 @@ class Runner:
         self, ledger: Ledger, means: RunMeans, environ: Mapping[str, str], observer: Observer, interrupt: Interrupt
     ) -> None:
         self._setting, self._observer, self._interrupt = means.setting, observer, interrupt
+        self._preloader = means.preloader
         self._context = RunContext(
             ledger,
             environ,
@@ -99,7 +102,7 @@ class Runner:
             Interrupted: a signal asked for the end; what was finished is kept, running tasks are marked interrupted.
         """
         self._observer.begin([task for wave in waves for task in wave.tasks])
-        with orphans.adopted() as end_orphans:
+        with closing(self._preloader), orphans.adopted(self._preloader.pids) as end_orphans:
             for wave in waves:
                 self._interrupt.check()
                 self._observer.wave(wave.tasks)
@@ -117,7 +120,7 @@ class Runner:
             return
         with ExitStack() as given_back:
             try:
-                for mean in MEANS:
+                for mean in (*MEANS, self._preloader.preload):
                     wave = given_back.enter_context(mean(self._context, wave))
                     self._interrupt.check()
             except WaveError as error:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -85,7 +85,12 @@ def _message(error: BaseException) -> str:
     return with_cause(str(error).strip(), os.environ) or type(error).__name__
 
 
-def _exit(status: int, task_file: str) -> None:
+def run(task_file: str) -> NoReturn:
+    """Run one assignment and end this process."""
+    _exit(main(task_file), task_file)
+
+
+def _exit(status: int, task_file: str) -> NoReturn:
     """End this process at once, without the interpreter's shutdown.
 
     The shutdown takes seconds once torch is loaded, and torch's threads of communication can abort a process in it.
@@ -221,5 +226,4 @@ def _warmed_up(
 
 
 if __name__ == "__main__":
-    FILE = sys.argv[1]  # a model's module gets a sys.argv of its own
-    _exit(main(FILE), FILE)
+    run(sys.argv[1])

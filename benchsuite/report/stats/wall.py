@@ -57,6 +57,7 @@ def wall_time(results: Iterable[Result]) -> WallTime | None:
         measured_s=_rounded(phases["measure"]),
         phases=_in_order(phases),
         jobs=tuple(_job(name, [spans[id(one)] for one in of]) for name, of in rows.items()),
+        forked=sum(one.forked is True for one in ended),
     )
 
 
