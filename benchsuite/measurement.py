@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from benchsuite.costs import MeasuringCost
 from benchsuite.errors import encodable
 from benchsuite.schema import Record
 
@@ -62,14 +63,6 @@ class Slice(Record, frozen=True, kw_only=True, array_like=True, gc=False):
     def elapsed_s(self) -> float:
         """The length of the slice."""
         return self.end_s - self.start_s
-
-
-class PhaseSpan(Record, frozen=True, kw_only=True):
-    """What a worker did between two instants of CLOCK_MONOTONIC."""
-
-    name: Annotated[str, Meta(description="phase of the task, such as `imports` or `first step`")]
-    start_s: float
-    end_s: float
 
 
 class WarmUp(Record, frozen=True, kw_only=True):
@@ -284,6 +277,7 @@ class Stream(Record, frozen=True, kw_only=True):
     readings: Annotated[
         dict[str, Reading], Meta(description="name -> a further figure that the model leaves; of a probe, for example")
     ] = {}
+    cost: Annotated[MeasuringCost | None, Meta(description="what measuring costs; null: it was not measured")] = None
 
 
 class Measurement(Record, frozen=True, kw_only=True):

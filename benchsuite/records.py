@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from benchsuite.costs import PhaseSpan
 from benchsuite.describe.tasks import Gpu, PageCache, ProfileUsed, Sharing, Task
-from benchsuite.measurement import Clock, GroupUsed, Measurement, PhaseSpan
+from benchsuite.measurement import Clock, GroupUsed, Measurement
 from benchsuite.schema import SCHEMA, Record
 from benchsuite.searches import BatchSearch
 from benchsuite.telemetry import Telemetry
@@ -207,7 +208,10 @@ class Timeline(Record, frozen=True, kw_only=True):
     ended_s: float | None = None
     phases: Annotated[
         tuple[PhaseSpan, ...],
-        Meta(description="what the time from `started_s` to `ended_s` went to, of rank 0; empty: not recorded"),
+        Meta(
+            description="what the time of rank 0 went to, up to `ended_s`, from `started_s` or, for one that waits "
+            "for a preloaded process, before; empty: not recorded"
+        ),
     ] = ()
 
 

@@ -25,6 +25,7 @@ GROUND = {
     "searches",
     "default_out",
     "measurement",
+    "costs",
     "bleu_scores",
     "telemetry",
     "events",

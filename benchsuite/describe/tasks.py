@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from benchsuite.costs import CostAsked
 from benchsuite.describe.containers import Container
 from benchsuite.describe.goal import Kept, Target
 from benchsuite.describe.training import Training
@@ -245,6 +246,7 @@ class Task(Record, frozen=True, kw_only=True):
     ] = None
     rerun_of: RerunOf | None = None
     trace: Annotated[Trace | None, Meta(description="what a profiler records; null: nothing")] = None
+    cost: Annotated[CostAsked | None, Meta(description="how the cost of measuring is measured; null: it is not")] = None
 
     @property
     def device(self) -> str:

@@ -44,6 +44,7 @@ class Child:
         deadline_s: when it must have ended, on CLOCK_MONOTONIC.
         exit: how it went; None until `finish`.
         forked: whether it was forked from a preloaded process.
+        blocks_begun: of the blocks that show what measuring costs, those that it was allowed to begin.
 
     Raises:
         OutputError: the worker cannot be started.
@@ -66,6 +67,7 @@ class Child:
         self.stop_said = False
         self.exit: Exit | None = None
         self.forked = False
+        self.blocks_begun = 0
         self._behind: str | None = None
         self._closed = False
         self._asked_to_stop = run.asked_to_stop
@@ -167,6 +169,10 @@ class Child:
     def say_go(self) -> None:
         """Let a ready worker begin."""
         self.go_s = time.monotonic()
+        self._say(b"go\n")
+
+    def say_go_on(self) -> None:
+        """Let a worker begin the block of steps that it waits for."""
         self._say(b"go\n")
 
     def say_stop(self) -> None:

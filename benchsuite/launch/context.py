@@ -114,6 +114,7 @@ class WaveContext:
         environ: variables that the workers get on top of their own.
         sharing: shows how the models of the wave share their GPUs; None if a model has its GPU alone.
         forkers: id of a task -> the process from which its worker is forked; the other workers start anew.
+        loading_s: when the loading of these processes began, on CLOCK_MONOTONIC; None if they were loaded before.
     """
 
     tasks: tuple[Task, ...]
@@ -123,6 +124,7 @@ class WaveContext:
     environ: Mapping[str, str] = field(default_factory=dict)
     sharing: Proof | None = None
     forkers: Mapping[str, Forker] = field(default_factory=dict)
+    loading_s: float | None = None
 
 
 Mean: TypeAlias = Callable[[RunContext, WaveContext], AbstractContextManager[WaveContext]]

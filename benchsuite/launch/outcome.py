@@ -149,7 +149,7 @@ def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
             ready_s=seen.ready.at_s if seen.ready else None,
             go_s=child.go_s,
             ended_s=ended_s,
-            phases=phases_of(seen, child.started_s, ended_s, forked=child.forked),
+            phases=phases_of(child, ended_s),
         ),
         telemetry=telemetry,
         telemetry_reason=None,

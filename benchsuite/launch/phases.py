@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchsuite.launch.worker_events import TaskEvents
-from benchsuite.measurement import PhaseSpan
+from benchsuite.costs import PhaseSpan
+from benchsuite.launch.child import Child
 
 
-def phases_of(seen: TaskEvents, started_s: float, ended_s: float, *, forked: bool = False) -> tuple[PhaseSpan, ...]:
+def phases_of(child: Child, ended_s: float) -> tuple[PhaseSpan, ...]:
     """The phases of rank 0, in order. Time that belongs to none is left out, as all after an error is.
 
     Args:
-        started_s, ended_s: when the worker's process was started, and when nothing was left of it.
-        forked: whether it was forked from a preloaded process.
+        ended_s: when nothing was left of the worker, on CLOCK_MONOTONIC.
     """
-    return tuple(span for span in _spans(seen, started_s, ended_s, forked) if span.end_s > span.start_s)
+    return tuple(span for span in _spans(child, ended_s) if span.end_s > span.start_s)
 
 
-def _spans(seen: TaskEvents, started_s: float, ended_s: float, forked: bool) -> Iterator[PhaseSpan]:
-    ready, end = seen.ranks[0].ready, seen.ranks[0].end
+def _spans(child: Child, ended_s: float) -> Iterator[PhaseSpan]:
+    ready, end, slices = child.seen.ranks[0].ready, child.seen.ranks[0].end, child.seen.slices
+    if child.wave.loading_s is not None:
+        yield PhaseSpan(name="preload", start_s=child.wave.loading_s, end_s=child.started_s)
     if not ready or not ready.phases:
         return
-    yield PhaseSpan(name="fork" if forked else "interpreter", start_s=started_s, end_s=ready.phases[0].start_s)
+    name = "fork" if child.forked else "interpreter"
+    yield PhaseSpan(name=name, start_s=child.started_s, end_s=ready.phases[0].start_s)
     yield from ready.phases
-    slices = seen.slices
     if slices:
         origin_s, measured = slices[0].origin_s, [s for s in slices if s.slice.phase == "measure"]
         measured_s = origin_s + (measured[-1].slice.end_s if measured else 0.0)

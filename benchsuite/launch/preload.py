@@ -213,7 +213,7 @@ class Preloader:
         if repeat != self._repeat:
             self.close()
             self._repeat = repeat
-        found = {}
+        found, began_s, known = {}, time.monotonic(), len(self._servers)
         for task, tenant in zip(wave.tasks, wave.tenants, strict=True):
             # For a single task, a preloaded process would save nothing.
             if forkable(task) and self._count[_place(task)] > 1:
@@ -226,7 +226,7 @@ class Preloader:
             elif why_not not in self._said:
                 self._said.add(str(why_not))
                 run.say(f"workers start anew, without a preloaded process: {why_not}")
-        yield replace(wave, forkers=forkers)
+        yield replace(wave, forkers=forkers, loading_s=began_s if len(self._servers) > known else None)
 
     def _server(self, run: RunContext, environ: Mapping[str, str], tenant: Tenant) -> ForkServer | None:
         key = tuple(sorted(environ.items())), tuple(tenant.cpus)

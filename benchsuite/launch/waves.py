@@ -13,7 +13,7 @@ from benchsuite.describe.tasks import Plan, Task, Wave
 from benchsuite.errors import BenchError, reason
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
-from benchsuite.launch import copies, orphans, together
+from benchsuite.launch import blocks, copies, orphans, together
 from benchsuite.launch.child import Child
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.interrupt import Interrupt
@@ -154,13 +154,15 @@ class Runner:
                     running.remove(child)
                     self._end(child)
             together.say(running)
+            asleep_s = blocks.answer(running, self._context.monitor)
             if self._interrupt.asked() and not self._stopping:
                 self._stopping = True
                 self._observer.say(f"stopping: tasks have {GRACE_S:g} s to end; Ctrl-C again kills them at once")
             self._say_news()
             self._observer.look(running)
             if running:
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(max(LOOK_EVERY_S, asleep_s))
+        self._context.monitor.resume()
 
     def _say_news(self) -> None:
         """Say what the monitor noted since the last call."""

@@ -22,6 +22,7 @@ from benchsuite.worker.causes import with_cause
 from benchsuite.worker.checks import check_band, check_parameters, check_precision, intra_op_threads, other_threads
 from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.control import Control, control_fd
+from benchsuite.worker.cost import cost_of_measuring
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.epochs import Epochs
 from benchsuite.worker.exits import announce
@@ -163,6 +164,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         ranks.barrier()  # only rank 0 reads "go"; the others wait for it here
     measuring = Measuring(task, device, epochs.counted if epochs else step, events, control, waits, ranks)
     stopped_by = epochs.run(measuring) if epochs else measuring.run(batches, assignment.hold_limit_s)
+    cost = cost_of_measuring(task.cost, measuring, batches) if task.cost else None
     phases.begin()
     peak_memory = device.peak_memory()  # before traces and checks, which use memory of their own
     own = rank_file(assignment.events, rank) if ranks else assignment.events
@@ -188,6 +190,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         traced=recorded,
         readings=readings,
         phases=phases.taken(),
+        cost=cost,
     )
     events.write(end)
 

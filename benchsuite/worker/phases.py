@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from benchsuite.measurement import PhaseSpan, WarmUp
+from benchsuite.costs import PhaseSpan
+from benchsuite.measurement import WarmUp
 
 # A shorter phase is left out: it explains nothing.
 LEAST_S = 1e-3

@@ -14,7 +14,7 @@ class JobTime(Record, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(description="the name under which rates pool")]
     tasks: Annotated[int, Meta(description="tasks that were started and have ended")]
-    seconds: Annotated[float, Meta(description="from the start of its process to the end")]
+    seconds: Annotated[float, Meta(description="up to the end, from the start of its process or of its preloading")]
     phases: Annotated[dict[str, float], Meta(description="phase -> seconds")]
 
 

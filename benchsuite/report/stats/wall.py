@@ -6,13 +6,14 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from benchsuite.measurement import PhaseSpan
+from benchsuite.costs import PhaseSpan
 from benchsuite.records import Result
 from benchsuite.report.read.wall import JobTime, WallTime
 
 BETWEEN = "between tasks"
 # The phases in their order. Time of a task that no phase explains is "other", as all after an error is.
 PHASES = (
+    "preload",
     "start-up",
     "interpreter",
     "fork",
@@ -72,7 +73,7 @@ def _spans(result: Result) -> Iterator[PhaseSpan]:
     """Phases that fill the whole time of a task."""
     timeline = result.timeline
     assert timeline.started_s is not None and timeline.ended_s is not None
-    at_s = timeline.started_s
+    at_s = min([timeline.started_s, *(span.start_s for span in timeline.phases)])
     for span in timeline.phases or _known(result):
         start_s, end_s = max(span.start_s, at_s), min(span.end_s, timeline.ended_s)
         if start_s > at_s:

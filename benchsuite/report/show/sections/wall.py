@@ -12,11 +12,12 @@ from benchsuite.report.show.format import NONE, count, percent
 from benchsuite.report.show.sections.origin import took
 
 _LEGEND = (
-    "Seconds of a task, mean over the tasks of a job. start: the process, its interpreter, and the worker's own "
+    "Seconds of a task, mean over the tasks of a job. preload: a process that imports torch, from which later workers "
+    "are forked; the first task of a repeat waits for it. start: the process, its interpreter, and the worker's own "
     "imports, or a fork. imports: torch and the model's module. build: the GPU's context, the model, its way to the "
     "device, the optimiser, the data. first step: compilation included. wait: for neighbours, before and after. after: "
-    "checks, the count of FLOPs, recordings. The last row is the wall time of the run: an instant is measured if "
-    "any task measures, and otherwise belongs to the task that is least advanced."
+    "checks, the count of FLOPs, recordings. The last row is the wall time of the run: an instant is measured if any "
+    "task measures, and otherwise belongs to the task that is least advanced."
 )
 
 
@@ -42,6 +43,7 @@ _COLUMNS: tuple[Column[_Took], ...] = (
     Column("job", lambda row: row.name),
     Column("tasks", lambda row: row.tasks, right=True, rank=3),
     Column("s", lambda row: row.seconds, lambda seconds: f"{seconds:.1f}", right=True),
+    _group("preload", "preload", rank=2),
     _group("start-up", "start-up"),
     _group("start", "interpreter", "fork", rank=2),
     _group("imports", "imports", rank=2),
@@ -58,6 +60,10 @@ _COLUMNS: tuple[Column[_Took], ...] = (
         "measured %", lambda row: row.phases.get("measure", 0.0) / row.seconds, lambda part: f"{100 * part:.0f}", True
     ),
 )
+
+
+def _measured(row: _Took) -> float:
+    return row.phases.get("measure", 0.0) / row.seconds
 
 
 def wall_section(summary: Summary) -> Section | None:
