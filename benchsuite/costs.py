@@ -24,11 +24,13 @@ class CostAsked(Record, frozen=True, kw_only=True):
     block_s: Annotated[float, Meta(gt=0, description="about the time of a block")]
 
 
-class CostRound(Record, frozen=True, kw_only=True, array_like=True):
-    """The time of the same number of steps, bare and measured."""
+class CostRound(Record, frozen=True, array_like=True):
+    """The time of the same number of steps, bare and measured, and the processor time of the worker in it."""
 
     bare_s: float
     measured_s: float
+    bare_cpu_s: float
+    measured_cpu_s: float
 
 
 class MeasuringCost(Record, frozen=True, kw_only=True):

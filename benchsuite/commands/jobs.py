@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -116,7 +116,7 @@ def command(
 
     if resume and out is None:
         profile, out = None, profile
-    _check_out(out, resume)
+    check_out(out, resume)
     isolation = "none" if no_cgexec else isolation
     data = str(Path(data).absolute()) if data else data
     asked = Asked(profile, only, exclude, changes, data, repeat, isolation, require_isolation)
@@ -164,7 +164,7 @@ def _go_to(out: Path, asked: Asked) -> str:
     return str(out)
 
 
-def _check_out(out: str | None, resume: bool) -> None:
+def check_out(out: str | None, resume: bool) -> None:
     """Refuse a value of -o that names no folder of results."""
     if resume and out in (None, "-"):
         raise UsageError("--resume needs the folder of a run: benchsuite jobs --resume OUT")
@@ -192,8 +192,19 @@ def _show(plan: Plan, gpu_note: str | None) -> None:
     click.echo(f"# {_tasks(len(plan.tasks))}, {in_words(Forecast().bounds_s(plan.tasks))}")
 
 
-def run_plan(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invocation) -> int:
-    """Run a plan in the folder OUT, or in a new one, and show it; the exit status."""
+def run_plan(
+    plan: Plan,
+    used: ProfileUsed,
+    out: str | None,
+    resume: bool,
+    how: Invocation,
+    ended: Callable[[Path], int] = lambda folder: 0,
+) -> int:
+    """Run a plan in the folder OUT, or in a new one, and show it; the exit status.
+
+    Args:
+        ended: called with the folder at the end; gives a further exit status.
+    """
     from benchsuite.launch import session
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.resume import Left
@@ -238,7 +249,8 @@ def run_plan(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: 
             raise
     if traced and not streamed:
         add_tracks(folder)
-    return _close(progress, progress.total or total, None if streamed else folder, traced=traced)
+    status = _close(progress, progress.total or total, None if streamed else folder, traced=traced)
+    return status or (0 if streamed else ended(folder))
 
 
 def _folder(out: str | None, profile: str, traced: bool) -> Path:

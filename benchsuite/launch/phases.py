@@ -31,7 +31,8 @@ def _spans(child: Child, ended_s: float) -> Iterator[PhaseSpan]:
         measured_s = origin_s + (measured[-1].slice.end_s if measured else 0.0)
         yield PhaseSpan(name="wait", start_s=ready.at_s, end_s=origin_s)
         yield PhaseSpan(name="measure", start_s=origin_s, end_s=measured_s)
-        yield PhaseSpan(name="hold", start_s=measured_s, end_s=origin_s + slices[-1].slice.end_s)
+        held = "cost of measuring" if child.task.cost else "hold"
+        yield PhaseSpan(name=held, start_s=measured_s, end_s=origin_s + slices[-1].slice.end_s)
     if end:
         yield from end.phases
         yield PhaseSpan(name="exit", start_s=end.at_s, end_s=ended_s)

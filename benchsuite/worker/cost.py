@@ -53,17 +53,17 @@ def cost_of_measuring(asked: CostAsked, measuring: Measuring, batches: Iterator[
     }
     rounds = []
     for number in range(asked.rounds):
-        took_s = {}
+        took_s, cpu_s = {}, {}
         for measured in (False, True) if number % 2 else (True, False):
             events = measuring.events
             events.write(BlockDue(n=events.count, at_s=time.monotonic(), measured=measured))
             measuring.control.wait_for_go()
             measuring.waits.paused = not measured
             blocks[measured](batches, max(1, round(LEAD * steps)))
-            began_ns = time.monotonic_ns()
+            began_s, began_cpu_s = time.monotonic(), time.process_time()
             blocks[measured](batches, steps)
-            took_s[measured] = (time.monotonic_ns() - began_ns) / 1e9
-        rounds.append(CostRound(bare_s=took_s[False], measured_s=took_s[True]))
+            took_s[measured], cpu_s[measured] = time.monotonic() - began_s, time.process_time() - began_cpu_s
+        rounds.append(CostRound(took_s[False], took_s[True], cpu_s[False], cpu_s[True]))
     measuring.waits.paused = False
     return MeasuringCost(steps=steps, rounds=tuple(rounds))
 

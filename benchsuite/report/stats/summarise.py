@@ -23,6 +23,7 @@ from benchsuite.report.read.trainings import Training, training
 from benchsuite.report.read.use import Use
 from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
 from benchsuite.report.show.format import percent
+from benchsuite.report.stats.cost import costs
 from benchsuite.report.stats.differences import trained_changes
 from benchsuite.report.stats.figures import complete, with_figures
 from benchsuite.report.stats.throttling import unthrottled
@@ -66,6 +67,7 @@ def summarise(loaded: Loaded) -> Summary:
         ),
         trainings=tuple(map(_training, loaded.trainings)),
         left_out=left_out,
+        costs=costs(result for _, result in loaded.kept),
         wall=wall_time(result for _, result in loaded.kept) if loaded.planned else None,
         complete=complete(jobs, left_out) if loaded.planned else None,
     )

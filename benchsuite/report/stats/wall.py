@@ -30,6 +30,7 @@ PHASES = (
     "wait",
     "measure",
     "hold",
+    "cost of measuring",
     "recordings",
     "checks",
     "count FLOPs",

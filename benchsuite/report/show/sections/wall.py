@@ -16,8 +16,8 @@ _LEGEND = (
     "are forked; the first task of a repeat waits for it. start: the process, its interpreter, and the worker's own "
     "imports, or a fork. imports: torch and the model's module. build: the GPU's context, the model, its way to the "
     "device, the optimiser, the data. first step: compilation included. wait: for neighbours, before and after. after: "
-    "checks, the count of FLOPs, recordings. The last row is the wall time of the run: an instant is measured if any "
-    "task measures, and otherwise belongs to the task that is least advanced."
+    "the cost of measuring, recordings, checks, the count of FLOPs. The last row is the wall time of the run: an "
+    "instant is measured if any task measures, and otherwise belongs to the task that is least advanced."
 )
 
 
@@ -52,7 +52,7 @@ _COLUMNS: tuple[Column[_Took], ...] = (
     _group("warm-up", "warm-up", rank=2),
     _group("wait", "wait", "hold", rank=3),
     _group("measure", "measure"),
-    _group("after", "recordings", "checks", "count FLOPs", rank=2),
+    _group("after", "cost of measuring", "recordings", "checks", "count FLOPs", rank=2),
     _group("exit", "exit", rank=3),
     _group("other", "other", rank=4),
     _group("between", "between tasks", rank=3),
