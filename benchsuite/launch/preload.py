@@ -30,8 +30,10 @@ from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
 from benchsuite.launch.child import python, worker_environ
 from benchsuite.launch.context import Forker, RunContext, WaveContext
-from benchsuite.launch.fork_server import WORKER, Loaded, Request
+from benchsuite.launch.fork_server import Loaded, Request
 
+# Its `run` does the task of a file.
+WORKER = "benchsuite.worker.__main__"
 MODELS = Path(__file__).resolve().parents[1] / "models"
 # What a step of any model imports, and what models of images do.
 TORCH, TORCHVISION = ("torch", "torch._dynamo"), ("torchvision",)
@@ -74,7 +76,10 @@ class Adopted:
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # SIGCHLD is ignored: `Popen` reports 0 then, too
+                pid, status = self.pid, 0
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
@@ -95,6 +100,7 @@ class ForkServer:
     Args:
         environ: the environment of it and of its workers.
         cpus: the CPUs on which it imports; empty for all. Libraries count them when they are loaded.
+        modules: the worker's module, and those that are imported before it.
         out: the file that gets what its imports print.
 
     Raises:
@@ -233,7 +239,7 @@ class Preloader:
         if key not in self._servers:
             out = run.ledger.rundir.path / "logs" / "preloaded.out"
             with contextlib.suppress(OSError, ValueError):
-                self._servers[key] = ForkServer(environ, tenant.cpus, (*self._modules, WORKER), out)
+                self._servers[key] = ForkServer(environ, tenant.cpus, (WORKER, *self._modules), out)
         return self._servers.get(key)
 
 
