@@ -21,16 +21,20 @@ _COLUMNS: tuple[Column[JobCost], ...] = (
     Column("rounds", lambda job: job.rounds, right=True, rank=2),
     Column("steps", lambda job: job.steps, lambda steps: f"{steps:,}", right=True, rank=3),
     Column("block s", lambda job: job.block_s, number, right=True, rank=3),
-    Column("cost %", lambda job: job.cost, lambda cost: f"{100 * cost:+.2f}", right=True),
+    Column("cost %", lambda job: job.cost, lambda cost: _percent(cost), right=True),
     Column("95 %", lambda job: _ends(job.low, job.high), right=True, rank=1),
-    Column("of CPU time %", lambda job: job.cpu, lambda cost: f"{100 * cost:+.2f}", right=True, rank=4, optional=True),
+    Column("of CPU time %", lambda job: job.cpu, lambda cost: _percent(cost), right=True, rank=4, optional=True),
     Column("95 % of it", lambda job: _ends(job.cpu_low, job.cpu_high), right=True, rank=4, optional=True),
     Column("verdict", lambda job: Cell(job.verdict, job.verdict, _TONES[job.verdict])),
 )
 
 
+def _percent(cost: float | None) -> str:
+    return NONE if cost is None else f"{100 * cost:+.2f}"
+
+
 def _ends(low: float | None, high: float | None) -> str:
-    return NONE if low is None or high is None else f"{100 * low:+.2f} to {100 * high:+.2f}"
+    return NONE if low is None or high is None else f"{_percent(low)} to {_percent(high)}"
 
 
 def cost_section(summary: Summary) -> Section | None:
