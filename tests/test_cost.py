@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 from conftest import make_result, make_task
 from made_summaries import flat, made_run
-from support import in_process, one_line_error
+from support import benchsuite, in_process, one_line_error, read_results, write_profile
 
 from benchsuite.costs import CostAsked, CostRound, MeasuringCost
 from benchsuite.describe.costed import costed
@@ -211,6 +212,36 @@ def test_a_kept_summary_without_processor_time_has_no_such_column() -> None:
     assert section
     names = [column.name for column in section.parts[0].columns]  # type: ignore[union-attr]
     assert names == ["job", "rounds", "steps", "block s", "cost %", "95 %", "verdict"]
+
+
+def test_each_go_of_the_parent_lets_one_block_begin() -> None:
+    reading, writing = os.pipe()
+    control = Control(reading)
+    os.write(writing, b"go\ngo\n")
+    os.close(writing)
+    control.wait_for_go()
+    control.wait_for_go()
+    with pytest.raises(SystemExit, match="the parent is gone"):
+        control.wait_for_go()
+    os.close(reading)
+
+
+def test_the_command_measures_the_cost_and_keeps_it(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", one={})
+    words = ("overhead", "p.json", "--name", "one", "--rounds", "3", "--block", "0.05", "-o", "out")
+    done = benchsuite(*words, cwd=tmp_path)
+    assert done.returncode in (0, 1), done.stderr  # the verdict depends on the machine
+    assert "Cost of measuring" in done.stdout
+    result = read_results(tmp_path / "out")["one"]
+    (stream,) = result.measurement.streams
+    assert result.status == "ok", result.error
+    assert stream.cost
+    assert len(stream.cost.rounds) == 3
+    assert "cost of measuring" in [span.name for span in result.timeline.phases]
+    shown = in_process("report", "out", "--full", cwd=tmp_path).stdout
+    assert "Cost of measuring" in shown
+    assert "Where the time went" in shown
+    assert "of wall time is measured. 1 worker started anew." in shown
 
 
 def test_bad_words_are_refused_in_one_line(tmp_path: Path) -> None:

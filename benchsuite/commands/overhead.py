@@ -23,7 +23,7 @@ _EPILOG = (
 @click.option(ONLY, "only", multiple=True, metavar="JOB", shell_complete=completion.jobs, help="Only this job.")
 @click.option("--rounds", type=click.IntRange(3, 1000), default=20, metavar="N", help="Pairs of blocks.  [default: 20]")
 @click.option(
-    "--block", type=click.FloatRange(0.05, 600), default=2.0, metavar="S", help="Seconds of a block.  [default: 2]"
+    "--block", type=click.FloatRange(0.05, 60), default=2.0, metavar="S", help="Seconds of a block.  [default: 2]"
 )
 @click.option("-d", "--data", metavar="DIR", help="Data sets.  [default: $BENCHSUITE_DATA, else data]")
 @click.option("-o", "--out", metavar="OUT", help="New folder for the results.")

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -243,6 +243,7 @@ class Preloader:
         return self._servers.get(key)
 
 
-def _place(task: Task) -> tuple[int, tuple[str, ...]]:
-    """The repeat and the GPUs of a task: further tasks there may be forked from the same process."""
-    return task.repeat, tuple(gpu.uuid for gpu in task.gpus)
+def _place(task: Task) -> Hashable:
+    """What two tasks must have in common to be forked from one process, as far as the plan knows it."""
+    gpus, variables = tuple(gpu.uuid for gpu in task.gpus), tuple(sorted(task.environ.items()))
+    return task.repeat, gpus, variables, task.job.training.intra_op_threads, task.job.tenant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
@@ -130,6 +130,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
         left = left_of(rundir, plan, how.machine)
         sharing.check(left.remaining.tasks, allow_mig=how.allow_mig)
         check_filled(left.remaining.tasks, how.environ, interrupt.asked)
+        how = replace(how, preload=how.preload and rundir.run().preload is True)
         with _means(left.remaining, setting, how) as means:
             interrupt.check()
             changed = changes_since(rundir.run(), how.machine, setting.code)

@@ -161,8 +161,14 @@ class Runner:
             self._say_news()
             self._observer.look(running)
             if running:
-                time.sleep(max(LOOK_EVERY_S, asleep_s))
+                self._sleep(max(LOOK_EVERY_S, asleep_s))
         self._context.monitor.resume()
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep, at most until a signal asks for the end."""
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0 and (seconds <= LOOK_EVERY_S or not self._interrupt.asked()):
+            time.sleep(min(left_s, 1.0))
 
     def _say_news(self) -> None:
         """Say what the monitor noted since the last call."""

@@ -37,7 +37,9 @@ class OneSlice:
 
 
 def cost_of_measuring(asked: CostAsked, measuring: Measuring, batches: Iterator[Any]) -> MeasuringCost:
-    """Run the blocks. Their order changes from round to round, so that a drift of the rate cancels out.
+    """Run the blocks, until the parent says "stop" at the latest.
+
+    Their order changes from round to round, so that a drift of the rate cancels out.
 
     Args:
         measuring: the measured part, which is over.
@@ -63,6 +65,8 @@ def cost_of_measuring(asked: CostAsked, measuring: Measuring, batches: Iterator[
             began_s, began_cpu_s = time.monotonic(), time.process_time()
             blocks[measured](batches, steps)
             took_s[measured], cpu_s[measured] = time.monotonic() - began_s, time.process_time() - began_cpu_s
+        if measuring.control.stop_said():
+            break
         rounds.append(CostRound(took_s[False], took_s[True], cpu_s[False], cpu_s[True]))
     measuring.waits.paused = False
     return MeasuringCost(steps=steps, rounds=tuple(rounds))
