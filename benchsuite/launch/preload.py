@@ -229,7 +229,7 @@ class Preloader:
             why_not = server.wait_loaded(run.asked_to_stop) if server else "it could not be started"
             if server and why_not is None:
                 forkers[name] = server
-            elif why_not not in self._said:
+            elif why_not not in self._said and not run.asked_to_stop():
                 self._said.add(str(why_not))
                 run.say(f"workers start anew, without a preloaded process: {why_not}")
         yield replace(wave, forkers=forkers, loading_s=began_s if len(self._servers) > known else None)
