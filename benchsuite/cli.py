@@ -23,7 +23,7 @@ from benchsuite.errors import BenchError, Interrupted, nearest, one_line, reason
 
 # The commands in the order of use, with the headings of the help. A command that is not named here comes last.
 _SECTIONS = {
-    "Measure": ("doctor", "prepare", "jobs", "status", "stop", "run", "share", "rerun", "health", "drive"),
+    "Measure": ("doctor", "prepare", "jobs", "status", "stop", "run", "share", "rerun", "health", "drive", "overhead"),
     "Read results": ("report", "plot", "summary", "verify", "trace", "bleu"),
     "Find out": ("list", "plan-stages", "completion"),
 }

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from benchsuite.costs import MeasuringCost, PhaseSpan
 from benchsuite.describe.tasks import DataFolder, Task
 from benchsuite.errors import one_line
 from benchsuite.measurement import (
@@ -103,6 +104,7 @@ class Ready(Record, frozen=True, kw_only=True, tag="ready", tag_field="event"):
     counts_items: Annotated[bool, Meta(description="the items of this rank count towards the task's rate")] = True
     models: Annotated[int, Meta(description="models that one step trains")] = 1
     notes: Annotated[tuple[str, ...], Meta(description="how training differs from what the job asks for")] = ()
+    phases: Annotated[tuple[PhaseSpan, ...], Meta(description="what the time before it went to, in order")] = ()
 
 
 class SliceClosed(Record, frozen=True, kw_only=True, tag="slice", tag_field="event"):
@@ -129,6 +131,14 @@ class EpochClosed(Record, frozen=True, kw_only=True, tag="epoch", tag_field="eve
     epoch: Epoch
 
 
+class BlockDue(Record, frozen=True, kw_only=True, tag="block", tag_field="event"):
+    """A block of steps is next, of those that show what measuring costs. The worker waits for another "go"."""
+
+    n: Annotated[int, Meta(description="number of the event in its file, from 0")]
+    at_s: float
+    measured: Annotated[bool, Meta(description="with telemetry; false: the block is bare")]
+
+
 class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
     """A rank has done all that it was asked for."""
 
@@ -141,6 +151,10 @@ class End(Record, frozen=True, kw_only=True, tag="end", tag_field="event"):
     compiled: Compiled | None = None
     traced: Traced | None = None
     readings: Annotated[dict[str, Reading], Meta(description="name -> a further figure that the model leaves")] = {}
+    phases: Annotated[
+        tuple[PhaseSpan, ...], Meta(description="what the time since the last slice went to, in order")
+    ] = ()
+    cost: Annotated[MeasuringCost | None, Meta(description="what measuring costs; null: it was not measured")] = None
 
 
 class Raised(Record, frozen=True, kw_only=True, tag="error", tag_field="event"):
@@ -166,7 +180,7 @@ class Exited(Record, frozen=True, kw_only=True, tag="exit", tag_field="event"):
     code: Annotated[int, Meta(description="exit code, negative for a signal")]
 
 
-Event: TypeAlias = Ready | SliceClosed | EpochClosed | End | Raised | Exited
+Event: TypeAlias = Ready | SliceClosed | EpochClosed | BlockDue | End | Raised | Exited
 _decode = msgspec.json.Decoder(Event).decode
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from benchsuite.costs import MeasuringCost
 from benchsuite.errors import encodable
 from benchsuite.schema import Record
 
@@ -69,6 +70,9 @@ class WarmUp(Record, frozen=True, kw_only=True):
 
     steps: Annotated[int, Meta(description="untimed steps")]
     elapsed_s: Annotated[float, Meta(description="time that they took")]
+    first_step_s: Annotated[
+        float | None, Meta(description="time of the first step, compilation included; null: not recorded")
+    ] = None
 
 
 class Compiled(Record, frozen=True, kw_only=True):
@@ -273,6 +277,7 @@ class Stream(Record, frozen=True, kw_only=True):
     readings: Annotated[
         dict[str, Reading], Meta(description="name -> a further figure that the model leaves; of a probe, for example")
     ] = {}
+    cost: Annotated[MeasuringCost | None, Meta(description="what measuring costs; null: it was not measured")] = None
 
 
 class Measurement(Record, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from benchsuite.costs import PhaseSpan
 from benchsuite.describe.tasks import Gpu, PageCache, ProfileUsed, Sharing, Task
 from benchsuite.measurement import Clock, GroupUsed, Measurement
 from benchsuite.schema import SCHEMA, Record
@@ -75,6 +76,10 @@ class Run(Record, frozen=True, kw_only=True):
     machines: Annotated[tuple[Machine, ...], Meta(min_length=1, description="the first is the one that ran benchsuite")]
     code: Code
     begun_schema: Annotated[int, Meta(description="schema of the benchsuite that started the run")] = SCHEMA
+    preload: Annotated[
+        bool | None,
+        Meta(description="workers are forked from a preloaded process where that is possible; null: not recorded"),
+    ] = None
     resumed: Annotated[
         tuple[tuple[str, str], ...], Meta(description="when the run was resumed, and by which command line")
     ] = ()
@@ -209,6 +214,13 @@ class Timeline(Record, frozen=True, kw_only=True):
     ready_s: Annotated[float | None, Meta(description="all its ranks were warm")] = None
     go_s: Annotated[float | None, Meta(description="its wave began to measure")] = None
     ended_s: Annotated[float | None, Meta(description="its last process ended")] = None
+    phases: Annotated[
+        tuple[PhaseSpan, ...],
+        Meta(
+            description="what the time of rank 0 went to, up to `ended_s`, from `started_s` or, for one that waits "
+            "for a preloaded process, before; empty: not recorded"
+        ),
+    ] = ()
 
 
 class Rate(Record, frozen=True, kw_only=True):
@@ -276,6 +288,10 @@ class Result(Record, frozen=True, kw_only=True):
     )
     telemetry_reason: Annotated[str | None, Meta(description="why there is no telemetry")] = None
     exit_code: Annotated[int | None, Meta(description="of a worker that ended by itself; negative: a signal")] = None
+    forked: Annotated[
+        bool | None,
+        Meta(description="the worker was forked from a preloaded process; false: it started anew; null: not recorded"),
+    ] = None
     rate: Annotated[
         Rate | None,
         Meta(description="derived from `measurement`; only where `run` or `rerun` writes a single result"),

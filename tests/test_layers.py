@@ -26,6 +26,7 @@ GROUND = {
     "searches",
     "default_out",
     "measurement",
+    "costs",
     "bleu_scores",
     "telemetry",
     "events",

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from benchsuite.describe.invocation import (
     EXCLUDE,
     ISOLATION,
     NO_CGEXEC,
+    NO_PRELOAD,
     ONLY,
     REQUIRE_ISOLATION,
     program,
@@ -99,6 +100,7 @@ _EXAMPLES = (
 @click.option("--allow-mig", is_flag=True, help="Let jobs with sharing mig divide their GPU, and make it whole again.")
 @click.option("--profile", "timeline", is_flag=True, help="Record a timeline of each task; see 'trace'.")
 @click.option("--profile-fp32", "cores", is_flag=True, help="Record the use of the cores of each task, with ncu.")
+@click.option(NO_PRELOAD, "preload", flag_value=False, default=True, help="Start each worker anew; fork none.")
 @click.option("--dry-run", is_flag=True, help="Print each task and its command line; start nothing.")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 @slurm_options
@@ -117,6 +119,7 @@ def command(
     allow_mig: bool,
     timeline: bool,
     cores: bool,
+    preload: bool,
     dry_run: bool,
     changes: tuple[str, ...],
 ) -> int:
@@ -139,7 +142,7 @@ def command(
 
     if resume and out is None:
         profile, out = None, profile
-    _check_out(out, resume)
+    check_out(out, resume)
     check_alone(budget, {"--repeat": repeat, "--profile": timeline, "--profile-fp32": cores})
     isolation = "none" if no_cgexec else isolation
     data = str(Path(data).absolute()) if data else data
@@ -169,7 +172,9 @@ def command(
         _show(plan, machine.gpu_note, allowed)
         return 0
     kind, required = cast("Isolation", settled.isolation), settled.require_isolation
-    how = Invocation(machine, os.environ, sys.argv, kind, required, allow_mig=allow_mig, budget=allowed)
+    how = Invocation(
+        machine, os.environ, sys.argv, kind, required, allow_mig=allow_mig, budget=allowed, preload=preload
+    )
     return run_plan(plan, chosen.used(), out, resume, how)
 
 
@@ -189,7 +194,7 @@ def _go_to(out: Path, asked: Asked) -> str:
     return str(out)
 
 
-def _check_out(out: str | None, resume: bool) -> None:
+def check_out(out: str | None, resume: bool) -> None:
     """Refuse a value of -o that names no folder of results."""
     if resume and out in (None, "-"):
         raise UsageError("--resume needs the folder of a run: benchsuite jobs --resume OUT")
@@ -219,8 +224,19 @@ def _show(plan: Plan, gpu_note: str | None, budget: Budget | None) -> None:
         click.echo(f"# {repeats_follow(budget)}")
 
 
-def run_plan(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: Invocation) -> int:
-    """Run a plan in the folder OUT, or in a new one, and show it; the exit status."""
+def run_plan(
+    plan: Plan,
+    used: ProfileUsed,
+    out: str | None,
+    resume: bool,
+    how: Invocation,
+    ended: Callable[[Path], int] = lambda folder: 0,
+) -> int:
+    """Run a plan in the folder OUT, or in a new one, and show it; the exit status.
+
+    Args:
+        ended: called with the folder at the end; gives a further exit status.
+    """
     from benchsuite.launch import session
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.resume import Left
@@ -265,7 +281,8 @@ def run_plan(plan: Plan, used: ProfileUsed, out: str | None, resume: bool, how: 
             raise
     if traced and not streamed:
         add_tracks(folder)
-    return _close(progress, progress.total or total, None if streamed else folder, traced=traced)
+    status = _close(progress, progress.total or total, None if streamed else folder, traced=traced)
+    return status or (0 if streamed else ended(folder))
 
 
 def _folder(out: str | None, profile: str, traced: bool) -> Path:

@@ -14,6 +14,7 @@ from benchsuite.describe.budget import BUDGET
 # The options of `benchsuite jobs` that choose jobs.
 ONLY, EXCLUDE = "--name", "--exclude"
 ISOLATION, NO_CGEXEC, REQUIRE_ISOLATION = "--isolation", "--no-cgexec", "--require-isolation"
+NO_PRELOAD = "--no-preload"
 
 
 @dataclass(frozen=True)

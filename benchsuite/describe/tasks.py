@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from benchsuite.costs import CostAsked
 from benchsuite.describe.containers import Container
 from benchsuite.describe.goal import Kept, Target
 from benchsuite.describe.training import Training
@@ -248,6 +249,7 @@ class Task(Record, frozen=True, kw_only=True):
     ] = None
     rerun_of: Annotated[RerunOf | None, Meta(description="the result that this task repeats; null: no rerun")] = None
     trace: Annotated[Trace | None, Meta(description="what a profiler records; null: nothing")] = None
+    cost: Annotated[CostAsked | None, Meta(description="how the cost of measuring is measured; null: it is not")] = None
 
     @property
     def device(self) -> str:

@@ -68,7 +68,7 @@ class Monitor:
         self._tenants: dict[str, _Followed] = {}
         self._forgotten: set[int] = set()
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._over, self._paused = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Monitor:
@@ -100,6 +100,14 @@ class Monitor:
         thread = threading.Thread(target=run, args=arguments, name="monitor", daemon=True)
         thread.start()
         self._threads.append(thread)
+
+    def pause(self) -> None:
+        """Take no samples from now on, until `resume`."""
+        self._paused.set()
+
+    def resume(self) -> None:
+        """Take samples again."""
+        self._paused.clear()
 
     def stop(self) -> None:
         """End sampling, within about `STOP_LIMIT_S` even if a GPU does not answer. The samples stay."""
@@ -179,7 +187,8 @@ class Monitor:
         """Every `every_s` until the end; missed ticks are not repeated."""
         due_s = time.monotonic()
         while not self._over.is_set():
-            yield
+            if not self._paused.is_set():
+                yield
             due_s = max(due_s + self.every_s, time.monotonic())
             self._over.wait(due_s - time.monotonic())
 

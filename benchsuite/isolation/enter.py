@@ -40,27 +40,41 @@ def main(words: Sequence[str]) -> int:
     """Enter and become the command; returns only if that fails."""
     try:
         files, cpus, command = _parse(words)
-        _die_with_parent()
-        for file in files:
-            _join(file)
-        if cpus:
-            os.sched_setaffinity(0, cpus)
+        die_with_parent()
+        enter(files, cpus)
         # Python ignores these two signals, and the command would inherit that.
         for signum in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signum, signal.SIG_DFL)
         os.execvp(command[0], command)  # noqa: S606
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"benchsuite: cannot start the task in its fence: {where}{error.strerror}", file=sys.stderr)
+        print(refusal(error), file=sys.stderr)
     except ValueError as error:
         print(f"benchsuite: {NAME}: {error}", file=sys.stderr)
     return FAILED
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent ends, even after `exec`."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 = PR_SET_PDEATHSIG
+
+
+def enter(files: Sequence[str], cpus: Sequence[int]) -> None:
+    """Move this process into groups, by their `cgroup.procs` files, and to CPUs; empty for no change.
+
+    Raises:
+        OSError: one cannot be entered.
+    """
+    for file in files:
+        _join(file)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+
+
+def refusal(error: OSError) -> str:
+    """The line for a task that cannot enter its fence or start there."""
+    where = f"{error.filename}: " if error.filename else ""
+    return f"benchsuite: cannot start the task in its fence: {where}{error.strerror}"
 
 
 def _join(file: str) -> None:

@@ -23,6 +23,7 @@ class Tenant:
 
     Attributes:
         prefix: the words to put before a command, so that it runs in the share.
+        entered: the files and CPUs by which a process enters the share itself, see `enter.enter`.
         environ: variables for the command, unless the task sets them itself.
     """
 
@@ -42,7 +43,9 @@ class Tenant:
         self._before = counters.count(group) if group else counters.Counters()
         self._throttled_s = counters.throttled_s(self._own)
         self._last: records.Tenant | None = None
-        self.prefix = enter.prefix(group.joins() if group else (), affinity)
+        joins = group.joins() if group else ()
+        self.prefix = enter.prefix(joins, affinity)
+        self.entered = tuple(map(str, joins)), tuple(affinity)
         self.environ = environ or {}
 
     @property

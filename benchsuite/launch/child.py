@@ -43,6 +43,8 @@ class Child:
         go_s: when the worker was allowed to begin, on CLOCK_MONOTONIC; None before.
         deadline_s: when it must have ended, on CLOCK_MONOTONIC.
         exit: how it went; None until `finish`.
+        forked: whether it was forked from a preloaded process.
+        blocks_begun: of the blocks that show what measuring costs, those that it was allowed to begin.
 
     Raises:
         OutputError: the worker cannot be started.
@@ -64,6 +66,8 @@ class Child:
         self.go_s: float | None = None
         self.stop_said = False
         self.exit: Exit | None = None
+        self.forked = False
+        self.blocks_begun = 0
         self._behind: str | None = None
         self._closed = False
         self._asked_to_stop = run.asked_to_stop
@@ -107,7 +111,12 @@ class Child:
         try:
             write_new(file, to_json(assignment, indent=2))
             traced = profiler(task, str(log(task, "events.jsonl")))
-            environ = {**self.tenant.environ, **child_environ(task, run.environ), **self.wave.environ}
+            if (forker := self.wave.forkers.get(task.id)) and (
+                tree := forker.fork(file, self.tenant, slug(task.id), log(task, "out"), self.err, control)
+            ):
+                self.forked = True
+                return tree
+            environ = worker_environ(task, self.tenant, run, self.wave)
             command = [*traced, *python(), "-m", program, str(file)]
             if self.contained:
                 needs = self._needs(run)
@@ -160,6 +169,10 @@ class Child:
     def say_go(self) -> None:
         """Let a ready worker begin."""
         self.go_s = time.monotonic()
+        self._say(b"go\n")
+
+    def say_go_on(self) -> None:
+        """Let a worker begin the block of steps that it waits for."""
         self._say(b"go\n")
 
     def say_stop(self) -> None:
@@ -227,6 +240,11 @@ def python() -> list[str]:
     `-P` keeps the current folder off `sys.path`, so that a `benchsuite/` there cannot shadow this package.
     """
     return [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
+
+
+def worker_environ(task: Task, tenant: Tenant, run: RunContext, wave: WaveContext) -> dict[str, str]:
+    """The environment of a task's worker."""
+    return {**tenant.environ, **child_environ(task, run.environ), **wave.environ}
 
 
 def child_environ(task: Task, environ: Mapping[str, str]) -> dict[str, str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from pathlib import Path
+from typing import Protocol, TypeAlias
 
 from benchsuite.describe.tasks import DataFolder, Task
 from benchsuite.errors import BenchError, UsageError
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.isolation.tenant import Tenant
+from benchsuite.launch import process
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.supervise import never
 from benchsuite.records import DataUsed, Failure, SharingUsed, Status
@@ -72,6 +74,25 @@ class DataProvided:
     used: DataUsed
 
 
+class Forker(Protocol):
+    """A preloaded process from which workers are forked."""
+
+    def fork(
+        self, file: Path, tenant: Tenant, word: str, out: Path, err: Path, control: int | None
+    ) -> process.Tree | None:
+        """Fork the worker of an assignment; None if the process does not answer, so that the worker must start anew.
+
+        Args:
+            tenant: the share that the worker enters.
+            word: what its mark shall hold.
+            out, err: the files to which its output is appended.
+            control: its control pipe, which has the same number there.
+
+        Raises:
+            OSError: a file cannot be opened.
+        """
+
+
 class Proof:
     """Finds out whether models share a GPU in the way that was asked for."""
 
@@ -92,6 +113,8 @@ class WaveContext:
         tenants: the share of the machine of each task, in order.
         environ: variables that the workers get on top of their own.
         sharing: shows how the models of the wave share their GPUs; None if a model has its GPU alone.
+        forkers: id of a task -> the process from which its worker is forked; the other workers start anew.
+        loading_s: when the loading of these processes began, on CLOCK_MONOTONIC; None if they were loaded before.
     """
 
     tasks: tuple[Task, ...]
@@ -100,6 +123,8 @@ class WaveContext:
     tenants: tuple[Tenant, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
     sharing: Proof | None = None
+    forkers: Mapping[str, Forker] = field(default_factory=dict)
+    loading_s: float | None = None
 
 
 Mean: TypeAlias = Callable[[RunContext, WaveContext], AbstractContextManager[WaveContext]]

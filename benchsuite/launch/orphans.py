@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import psutil
 
@@ -16,16 +16,19 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 @contextlib.contextmanager
-def adopted() -> Iterator[Callable[[], list[str]]]:
+def adopted(spared: Callable[[], Collection[int]]) -> Iterator[Callable[[], list[str]]]:
     """While entered, orphans among our descendants become our children instead of init's.
 
     The function that it yields kills the children that were not there before, and returns a line for each. Call it
     only while no task and no other child of ours runs.
+
+    Args:
+        spared: the children that it does not kill.
     """
     before = set(children(os.getpid()))
     _adopt(1)
     try:
-        yield lambda: _end(before)
+        yield lambda: _end(before.union(spared()))
     finally:
         _adopt(0)
 

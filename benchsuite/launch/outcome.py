@@ -13,6 +13,7 @@ from benchsuite.events import Raised
 from benchsuite.isolation import enter
 from benchsuite.launch import process
 from benchsuite.launch.child import Child
+from benchsuite.launch.phases import phases_of
 from benchsuite.launch.streams import streams_of
 from benchsuite.launch.supervise import Exit
 from benchsuite.launch.worker_events import TaskEvents, names_signal
@@ -148,10 +149,12 @@ def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
             ready_s=seen.ready.at_s if seen.ready else None,
             go_s=child.go_s,
             ended_s=ended_s,
+            phases=phases_of(child, ended_s),
         ),
         telemetry=telemetry,
         telemetry_reason=None,
         exit_code=child.exit.code if child.exit.ended == "exited" else None,
+        forked=child.forked,
     )
 
 

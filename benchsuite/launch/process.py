@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import psutil
 
@@ -20,6 +20,19 @@ from benchsuite.writing import open_own
 # Every process of a tree inherits this variable. It identifies even one that left its session and its parent.
 MARK = "BENCHSUITE_TREE"
 KILL_LIMIT_S = 10.0
+
+
+class Root(Protocol):
+    """The root of a tree: a `Popen`, or a process that was forked elsewhere and is a child of this one."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+
+    def wait(self, timeout: float) -> int:
+        """Wait for the exit code. Raises subprocess.TimeoutExpired: it still runs after `timeout` seconds."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,7 @@ class Tree:
         mark: the value of the variable `MARK` that all processes of the tree inherit.
     """
 
-    process: subprocess.Popen[bytes]
+    process: Root
     ticks: int | None
     mark: str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +26,7 @@ from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
+from benchsuite.launch.preload import Preloader
 from benchsuite.launch.resume import Left, changes_since, left_of, mend
 from benchsuite.launch.waves import Observer, RunMeans, Runner
 from benchsuite.records import Machine, Run, Tenant
@@ -48,6 +49,7 @@ class Invocation:
         kept: further files of the run folder, by their paths below it.
         allow_mig: may the division of a GPU into MIG instances be changed?
         budget: the time that the run may take, of which repeats are added; None: the plan says all.
+        preload: fork workers from a preloaded process where that is possible.
     """
 
     machine: Machine
@@ -59,6 +61,7 @@ class Invocation:
     kept: Mapping[str, bytes] = field(default_factory=dict)
     allow_mig: bool = False
     budget: Budget | None = None
+    preload: bool = False
 
 
 def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how: Invocation) -> RunDir:
@@ -79,6 +82,7 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         budget_s=how.budget.limit_s if how.budget else None,
         machines=(how.machine,),
         code=setting.code,
+        preload=how.preload,
     )
     recordable.check(run, plan, out)
     sharing.check(plan.tasks, allow_mig=how.allow_mig)
@@ -135,6 +139,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
         left = left_of(rundir, plan, how.machine)
         sharing.check(left.remaining.tasks, allow_mig=how.allow_mig)
         check_filled(left.remaining.tasks, how.environ, interrupt.asked)
+        how = replace(how, preload=how.preload and rundir.run().preload is True)
         with _means(left.remaining, setting, how) as means:
             interrupt.check()
             changed = changes_since(rundir.run(), how.machine, setting.code)
@@ -195,7 +200,7 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
             fencing.limit(how.share)
         gpus = {gpu.uuid: gpu for task in plan.tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
-            yield RunMeans(setting, fencing, monitor, how.allow_mig)
+            yield RunMeans(setting, fencing, monitor, how.allow_mig, Preloader(plan if how.preload else None))
     finally:
         fencing.close()
 

@@ -45,6 +45,7 @@ def _stream(events: ProcessEvents, ready: Ready, rank: int, clock: Clock) -> Str
         intra_op_threads=ready.intra_op_threads,
         notes=notes,
         readings=end.readings if end else {},
+        cost=end.cost if end else None,
     )
 
 

@@ -24,7 +24,7 @@ def say(running: Sequence[Child]) -> None:
                 child.say_go()
     if all(c.seen.measured for c in running):
         for child in running:
-            if not child.stop_said:
+            if not child.stop_said and not child.task.cost:  # which trains on for its own sake
                 child.say_stop()
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from benchsuite.describe.tasks import Plan, Task, Wave
 from benchsuite.errors import BenchError, reason
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
-from benchsuite.launch import copies, orphans, together
+from benchsuite.launch import blocks, copies, orphans, together
 from benchsuite.launch.budget import Spending
 from benchsuite.launch.child import Child
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
@@ -20,6 +20,7 @@ from benchsuite.launch.interrupt import Interrupt
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.means import MEANS
 from benchsuite.launch.outcome import Setting, finished, not_started
+from benchsuite.launch.preload import Preloader
 from benchsuite.launch.room import Keeper, Listener
 from benchsuite.launch.supervise import GRACE_S
 from benchsuite.launch.task_telemetry import follow, summary
@@ -52,6 +53,7 @@ class RunMeans:
     fencing: Fencing
     monitor: Monitor
     allow_mig: bool = False
+    preloader: Preloader = field(default_factory=Preloader)
 
 
 class Runner:
@@ -67,6 +69,7 @@ class Runner:
         self, ledger: Ledger, means: RunMeans, environ: Mapping[str, str], observer: Observer, interrupt: Interrupt
     ) -> None:
         self._setting, self._observer, self._interrupt = means.setting, observer, interrupt
+        self._preloader = means.preloader
         self._context = RunContext(
             ledger,
             environ,
@@ -101,7 +104,7 @@ class Runner:
             Interrupted: a signal asked for the end; what was finished is kept, running tasks are marked interrupted.
         """
         self._observer.begin([task for wave in waves for task in wave.tasks])
-        with closing(self._keeper), orphans.adopted() as end_orphans:
+        with closing(self._keeper), closing(self._preloader), orphans.adopted(self._preloader.pids) as end_orphans:
             for wave in self._all(waves, spending):
                 self._interrupt.check()
                 if not self._keeper.wait_for_room():
@@ -135,7 +138,7 @@ class Runner:
             return
         with ExitStack() as given_back:
             try:
-                for mean in MEANS:
+                for mean in (*MEANS, self._preloader.preload):
                     wave = given_back.enter_context(mean(self._context, wave))
                     self._interrupt.check()
             except WaveError as error:
@@ -169,13 +172,21 @@ class Runner:
                     running.remove(child)
                     self._end(child)
             together.say(running)
+            asleep_s = blocks.answer(running, self._context.monitor)
             if self._interrupt.asked() and not self._stopping:
                 self._stopping = True
                 self._observer.say(f"stopping: tasks have {GRACE_S:g} s to end; Ctrl-C again kills them at once")
             self._say_news()
             self._observer.look(running)
             if running:
-                time.sleep(LOOK_EVERY_S)
+                self._sleep(max(LOOK_EVERY_S, asleep_s))
+        self._context.monitor.resume()
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep, at most until a signal asks for the end."""
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0 and (seconds <= LOOK_EVERY_S or not self._interrupt.asked()):
+            time.sleep(min(left_s, 1.0))
 
     def _say_news(self) -> None:
         """Say what the monitor noted since the last call."""

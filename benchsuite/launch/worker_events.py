@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchsuite.events import (
     PULSE_BYTES,
+    BlockDue,
     End,
     EpochClosed,
     Event,
@@ -34,6 +35,7 @@ class ProcessEvents:
         damaged: what is wrong with the first line that is not an event, in words; nothing after it was read.
         epochs: of a training by epochs, those that have ended.
         measured_all: a slice has met the stop rule.
+        blocks: those that were due so far, of the cost of measuring.
     """
 
     ready: Ready | None = None
@@ -44,6 +46,7 @@ class ProcessEvents:
     exits: list[Exited] = field(default_factory=list)
     damaged: str | None = None
     measured_all: bool = False
+    blocks: list[BlockDue] = field(default_factory=list)
 
     def take(self, events: Iterable[Event]) -> None:
         """Add new events."""
@@ -57,6 +60,8 @@ class ProcessEvents:
                 self.ready = event
             elif isinstance(event, End):
                 self.end = event
+            elif isinstance(event, BlockDue):
+                self.blocks.append(event)
             elif isinstance(event, Exited):
                 self.exits.append(event)
             else:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -22,6 +22,7 @@ from benchsuite.worker.causes import with_cause
 from benchsuite.worker.checks import check_band, check_parameters, check_precision, intra_op_threads, other_threads
 from benchsuite.worker.compiling import compiled_in
 from benchsuite.worker.control import Control, control_fd
+from benchsuite.worker.cost import cost_of_measuring
 from benchsuite.worker.device import Device, open_device
 from benchsuite.worker.epochs import Epochs
 from benchsuite.worker.exits import announce
@@ -30,6 +31,7 @@ from benchsuite.worker.input_waits import Waits
 from benchsuite.worker.measuring import Measuring
 from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.parent_death import die_with_parent
+from benchsuite.worker.phases import PhaseClock
 from benchsuite.worker.precision import set_precision
 from benchsuite.worker.ranks import Ranks, is_of_peers, join, rank_of
 from benchsuite.worker.step import Step
@@ -84,7 +86,12 @@ def _message(error: BaseException) -> str:
     return with_cause(str(error).strip(), os.environ) or type(error).__name__
 
 
-def _exit(status: int, task_file: str) -> None:
+def run(task_file: str) -> NoReturn:
+    """Run one assignment and end this process."""
+    _exit(main(task_file), task_file)
+
+
+def _exit(status: int, task_file: str) -> NoReturn:
     """End this process at once, without the interpreter's shutdown.
 
     The shutdown takes seconds once torch is loaded, and torch's threads of communication can abort a process in it.
@@ -104,15 +111,20 @@ def _clean(text: str) -> str:
 
 
 def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
-    task, control = assignment.task, Control(control_fd(assignment, rank))
+    task, control, phases = assignment.task, Control(control_fd(assignment, rank)), PhaseClock()
     module = module_of(task)
+    phases.end("imports")
     device = open_device("cuda" if task.gpus else "cpu", rank)
+    phases.end("device")
     ranks = _joined(assignment, device) if task.ranks > 1 else None
+    phases.end("meet ranks")
     set_precision(task.job.training.precision, device.name)
     workload, *others = build_each(module, task, rank)
     flops = FlopCount(workload) if rank == 0 and not assignment.probe else None
+    phases.end("build")
     step = make_step(workload, task.job.training, device.name, ranks, others)
     del others
+    phases.end("to device")
     workload = replace(workload, modules=step.modules or workload.modules)
     part, parts = task.job.training.parallel.share(rank, task.ranks)
     share = Share(rank=part, ranks=parts, seed=seed_of(task), data=assignment.data, device=device.name)
@@ -122,7 +134,9 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     epochs = None
     if task.job.by_epochs and not assignment.probe:
         epochs = Epochs(assignment, step, lambda part: step.feed(waits.counted(workload.batches(part))), share, ranks)
+    phases.end("data")
     warmed, precision = _warmed_up(assignment, workload, step, batches, device, ranks)
+    phases.end_warm_up(warmed)
     threads = other_threads(os.environ)
     ready = Ready(
         n=events.count,
@@ -139,6 +153,7 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         counts_items=step.counts_items and not (rank and workload.by_ranks),
         models=task.job.training.array,
         notes=(*step.notes, *step.found, *([threads] if threads else []), *(epochs.notes if epochs else ())),
+        phases=phases.taken(),
     )
     events.write(ready)
     if assignment.probe:
@@ -149,25 +164,33 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         ranks.barrier()  # only rank 0 reads "go"; the others wait for it here
     measuring = Measuring(task, device, epochs.counted if epochs else step, events, control, waits, ranks)
     stopped_by = epochs.run(measuring) if epochs else measuring.run(batches, assignment.hold_limit_s)
+    cost = cost_of_measuring(task.cost, measuring, batches) if task.cost else None
+    phases.begin()
     peak_memory = device.peak_memory()  # before traces and checks, which use memory of their own
     own = rank_file(assignment.events, rank) if ranks else assignment.events
     recorded = traced(task.trace, own, step, batches, device, workload) if task.trace else None
     pipeline = step.observe(batches) if step.observe else None
+    phases.end("recordings")
     step.check()
     readings = dict(workload.readings()) if workload.readings and not (rank and workload.by_ranks == "lead") else {}
     if ranks:
         ranks.leave()
     check_band(measuring.last_loss, task.job.loss_band)
+    phases.end("checks")
+    model_flops = flops.counted() if flops else None
+    phases.end("count FLOPs")
     end = End(
         n=events.count,
         at_s=time.monotonic(),
         stopped_by=stopped_by,
         peak_memory=peak_memory,
-        model_flops=flops.counted() if flops else None,
+        model_flops=model_flops,
         pipeline=pipeline if rank == 0 else None,
         compiled=compiled_in(task.job.training, step.losses),
         traced=recorded,
         readings=readings,
+        phases=phases.taken(),
+        cost=cost,
     )
     events.write(end)
 
@@ -206,5 +229,4 @@ def _warmed_up(
 
 
 if __name__ == "__main__":
-    FILE = sys.argv[1]  # a model's module gets a sys.argv of its own
-    _exit(main(FILE), FILE)
+    run(sys.argv[1])

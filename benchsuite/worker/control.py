@@ -25,10 +25,12 @@ class Control:
     def __init__(self, fd: int | None) -> None:
         self.fd = fd
         self._heard = b""
+        self._gone = 0
 
     def wait_for_go(self) -> None:
-        """Block until the parent says "go"; return at once if there is no parent."""
-        while self.fd is not None and b"go\n" not in self._heard:
+        """Block until the parent says "go" once more; return at once if there is no parent."""
+        self._gone += 1
+        while self.fd is not None and self._heard.count(b"go\n") < self._gone:
             self._listen()
 
     def stop_said(self) -> bool:

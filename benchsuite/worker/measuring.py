@@ -98,6 +98,15 @@ class Measuring:
             raise ModelError(f"the data of rank {self.ranks.rank} ended before those of the others")
         return stopped_by
 
+    def block(self, batches: Iterator[Any], steps: int) -> None:
+        """Train for this many steps with all that measuring takes, after the measurement.
+
+        Raises:
+            ModelError: the data ended.
+        """
+        if self._loop(batches, None, steps, 0.0, self.job.timeout_s) == "data":
+            raise ModelError("the data ended while the cost of measuring was measured")
+
     def _loop(
         self, batches: Iterator[Any], items: int | None, steps: int | None, min_time_s: float, max_time_s: float
     ) -> StoppedBy:

@@ -45,18 +45,21 @@ def warm_up(
         ModelError: the data ended, a step did not return its number of items, a loss is not finite, or gradients
             overflow at every loss scale.
     """
-    began, steps = time.monotonic(), 0
+    began, steps, first_s = time.monotonic(), 0, 0.0
     for batch in itertools.islice(batches, WARM_UP_STEPS):
         with watch if watch and steps == WATCHED_STEP else nullcontext():
             whole_items(step.run(batch))
         steps += 1
+        if steps == 1:
+            device.sync()
+            first_s = time.monotonic() - began
     device.sync()
     if steps < WARM_UP_STEPS:
         raise ModelError(f"the data ended within the {WARM_UP_STEPS} steps of warm-up")
     steps += _settle(step, batches)
     steps += _steps_for(began + warm_up_s - time.monotonic(), step, batches, device, ranks)
     loss_of(step)
-    return WarmUp(steps=steps, elapsed_s=time.monotonic() - began)
+    return WarmUp(steps=steps, elapsed_s=time.monotonic() - began, first_step_s=first_s)
 
 
 def _settle(step: Step, batches: Iterator[Any]) -> int:

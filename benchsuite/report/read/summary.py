@@ -15,9 +15,11 @@ from benchsuite.describe.tasks import PLACE_AXES
 from benchsuite.measurement import ModelFlops, PipelineUsed
 from benchsuite.records import Code, DataUsed, Machine
 from benchsuite.report.measure.intervals import Interval
+from benchsuite.report.read.cost import JobCost
 from benchsuite.report.read.together import Together
 from benchsuite.report.read.trainings import Training
 from benchsuite.report.read.use import StdParts, Use
+from benchsuite.report.read.wall import WallTime
 from benchsuite.schema import SCHEMA, Record
 
 
@@ -262,6 +264,8 @@ class Summary(Record, frozen=True, kw_only=True):
     left_out: Annotated[
         tuple[str, ...], Meta(description="jobs of the profile that were not to run, by --name or --exclude")
     ] = ()
+    costs: Annotated[tuple[JobCost, ...], Meta(description="what measuring costs; empty: it was not measured")] = ()
+    wall: Annotated[WallTime | None, Meta(description="what the wall time went to; null: not recorded")] = None
 
     @property
     def machine(self) -> Machine | None:

@@ -9,6 +9,7 @@ from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Document, ScoreBlock, Section, Sentence, sentence
 from benchsuite.report.show.format import one_line
 from benchsuite.report.show.sections.comparison import comparison_section
+from benchsuite.report.show.sections.cost import cost_section
 from benchsuite.report.show.sections.explained import explained_section
 from benchsuite.report.show.sections.flops import mfu_section
 from benchsuite.report.show.sections.gpus import gpus_section, scaling_section
@@ -26,6 +27,7 @@ from benchsuite.report.show.sections.sweeps import sweeps_section
 from benchsuite.report.show.sections.tasks import bad_files_section, failures_section, reruns_section, unsteady_section
 from benchsuite.report.show.sections.trainings import trainings_section
 from benchsuite.report.show.sections.use import slowed_section, use_section
+from benchsuite.report.show.sections.wall import wall_section
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.gpus import GpuComparison
 from benchsuite.report.stats.influence import influences
@@ -125,4 +127,6 @@ def _sections(report: Report) -> Iterator[Section | None]:
     yield reruns_section(summary)
     yield failures_section(summary, report.logs)
     yield unsteady_section(summary)
+    yield cost_section(summary)
+    yield wall_section(summary)
     yield bad_files_section(summary)

@@ -17,6 +17,7 @@ from benchsuite.report.stats.differences import differences, trained_changes
 from benchsuite.report.stats.figures import with_figures
 from benchsuite.report.stats.samples import MIN_SESSIONS
 from benchsuite.report.stats.together import all_together
+from benchsuite.report.stats.wall import all_wall
 
 # Differences between runs that a list of sessions shows elsewhere: where and when they ran, and what failed.
 _SHOWN_ELSEWHERE = ("host", "ok tasks a repeat")
@@ -66,6 +67,7 @@ def together(summaries: Sequence[Summary], names: Sequence[str]) -> Summary:
         sessions=sessions,
         left_out=tuple(left_out),
         needs_more_gpus={k: v for s in summaries for k, v in s.needs_more_gpus.items() if k not in jobs},
+        wall=all_wall([s.wall for s in summaries]),
         complete=_complete(summaries, merged),
     )
 

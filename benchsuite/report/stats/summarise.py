@@ -23,11 +23,13 @@ from benchsuite.report.read.trainings import Training, training
 from benchsuite.report.read.use import Use
 from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
 from benchsuite.report.show.format import percent
+from benchsuite.report.stats.cost import costs
 from benchsuite.report.stats.differences import trained_changes
 from benchsuite.report.stats.figures import complete, with_figures
 from benchsuite.report.stats.throttling import unthrottled
 from benchsuite.report.stats.together import together
 from benchsuite.report.stats.use import job_items_per_joule, task_use, unsampled
+from benchsuite.report.stats.wall import wall_time
 from benchsuite.schema import finite
 from benchsuite.telemetry import STOLEN_LIMIT
 
@@ -69,6 +71,8 @@ def summarise(loaded: Loaded) -> Summary:
         trainings=tuple(map(_training, loaded.trainings)),
         left_out=left_out,
         needs_more_gpus={name: needed for name, needed in lacking.items() if name not in by_job},
+        costs=costs(result for _, result in loaded.kept),
+        wall=wall_time(result for _, result in loaded.kept) if loaded.planned else None,
         complete=complete(jobs, (*left_out, *lacking)) if loaded.planned else None,
     )
 

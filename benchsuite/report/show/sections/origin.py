@@ -10,7 +10,7 @@ from benchsuite.describe.budget import BUDGET, written
 from benchsuite.records import Machine
 from benchsuite.report.read.load import RUNNING
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.format import count, few, one_line
+from benchsuite.report.show.format import count, few, one_line, percent
 
 # What is no trouble on a machine without GPUs.
 _NO_GPU = ("NVML lists no GPU", "NVML: nvml shared library not found")
@@ -60,13 +60,14 @@ def _processor(name: str) -> str:
 
 
 def about(summary: Summary) -> str:
-    """Profile, machine, sessions, repeats and date."""
+    """Profile, machine, sessions, repeats, date, and the share of the wall time that is measured."""
     repeats = repeats_words(summary)
     sessions = f"{count(len(summary.sessions), 'session')}, " if summary.sessions else ""
     profile = f"profile {summary.profile.name}" if summary.profile else "profile unknown"
     going_on = "in progress" if summary.in_progress else ""
     repeated = f"{sessions}{repeats}" if repeats else ""
-    parts = [profile, machine(summary), repeated, date_words(summary.created), going_on]
+    measured = f"measured {percent(summary.wall.measured, 0)} of {took(summary.wall.seconds)}" if summary.wall else ""
+    parts = [profile, machine(summary), repeated, date_words(summary.created), measured, going_on]
     return MIDDLE_DOT.join(part for part in parts if part)
 
 
@@ -78,6 +79,13 @@ def repeats_words(summary: Summary) -> str:
     least, most = (of((len(job.repeats) for job in summary.jobs if job.repeats), default=0) for of in (min, max))
     shown = count(most, "repeat") if least == most else f"{least} to {count(most, 'repeat')}"
     return f"{shown}, chosen by {BUDGET} {written(summary.budget_s)}" if most else ""
+
+
+def took(seconds: float) -> str:
+    """A time of a run: "48 s", "5.3 min" or "2.1 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def progress(summary: Summary) -> str:

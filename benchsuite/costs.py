@@ -1,0 +1,43 @@
+"""What a run costs beside its measurements: the phases of a worker's time, and the price of measuring itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from benchsuite.schema import Record
+
+
+class PhaseSpan(Record, frozen=True, kw_only=True):
+    """What a worker did between two instants of CLOCK_MONOTONIC."""
+
+    name: Annotated[str, Meta(description="phase of the task, such as `imports` or `first step`")]
+    start_s: float
+    end_s: float
+
+
+class CostAsked(Record, frozen=True, kw_only=True):
+    """How the cost of measuring is measured: blocks of steps, bare and measured in turns."""
+
+    rounds: Annotated[int, Meta(gt=0, description="pairs of a bare and a measured block")]
+    block_s: Annotated[float, Meta(gt=0, description="about the time of a block")]
+
+
+class CostRound(Record, frozen=True, array_like=True):
+    """The time of the same number of steps, bare and measured, and the processor time of the worker in it."""
+
+    bare_s: float
+    measured_s: float
+    bare_cpu_s: float
+    measured_cpu_s: float
+
+
+class MeasuringCost(Record, frozen=True, kw_only=True):
+    """Blocks of steps after the measurement, in turns: bare, and with slices, events, telemetry and the parent's words.
+
+    A bare block is the same loop with one slice, no clock around batches, and no telemetry.
+    """
+
+    steps: Annotated[int, Meta(description="of a block")]
+    rounds: tuple[CostRound, ...]
