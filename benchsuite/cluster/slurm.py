@@ -51,12 +51,14 @@ class Node:
         state: as sinfo prints it, such as "idle" or "down*".
         reason: why it is down or drained; empty if it is not.
         gpus: the number of GPUs that Slurm manages on it.
+        members: of several nodes that one job is to have, their names; `gpus` is then that of each.
     """
 
     name: str
     state: str
     reason: str = ""
     gpus: int = 0
+    members: tuple[str, ...] = ()
 
     @property
     def usable(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from benchsuite.describe.invocation import JOIN
 from benchsuite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from benchsuite.launch.interrupt import Interrupt
 
 _OPTIONS = (
-    click.option("--join", is_flag=True, help="Take part in a run over nodes, under torchrun, srun and others."),
+    click.option(JOIN, "join", is_flag=True, help="Take part in a run over nodes, under torchrun, srun and others."),
 )
 _ONE_MACHINE = {"timeline": "--profile", "cores": "--profile-fp32", "allow_mig": "--allow-mig"}
 
