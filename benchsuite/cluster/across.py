@@ -26,8 +26,8 @@ def most_nodes(jobs: Sequence[Job], nodes: Sequence[Node]) -> tuple[str, ...]:
         return ()
     if largest.placement.nodes > len(nodes):
         raise UsageError(
-            f"job '{largest.name}': it spans {largest.placement.nodes} nodes, and the run has {len(nodes)}; ask for more "
-            f"nodes, or leave it out: --exclude {largest.name}"
+            f"job '{largest.name}': it spans {largest.placement.nodes} nodes, and the run has {len(nodes)}; ask for "
+            f"more nodes, or leave it out: --exclude {largest.name}"
         )
     if any(node.name == ACROSS for node in nodes):
         raise UsageError(f"node {ACROSS}: its name is that of the results of jobs over nodes; leave it out")

@@ -1,7 +1,7 @@
 """How the agents of a run over nodes and its recorder find each other under a launcher.
 
-The agent with number 0 belongs to the recorder, which waits for the others at MASTER_ADDR and MASTER_PORT. Under torchrun
-a store of torch has this port; the recorder then takes another one and leaves its number in the store.
+The agent with number 0 belongs to the recorder, which waits for the others at MASTER_ADDR and MASTER_PORT. Under
+torchrun a store of torch has this port; the recorder then takes another one and leaves its number in the store.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _listen(place: Invited) -> socket.socket:
     """
     try:
         family, _, _, _, found = socket.getaddrinfo(place.address, place.port, proto=socket.IPPROTO_TCP)[0]
-        everywhere = "::" if family == socket.AF_INET6 else "0.0.0.0"
+        everywhere = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - other nodes come in here
         host = found[0] if is_loopback(place.address) else everywhere
         listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -158,8 +158,8 @@ def _listen(place: Invited) -> socket.socket:
     except (OSError, UnicodeError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         raise UsageError(
-            f"--join: MASTER_ADDR {place.address}, MASTER_PORT {place.port}: {why}; give an address of the first node and "
-            "a free port"
+            f"--join: MASTER_ADDR {place.address}, MASTER_PORT {place.port}: {why}; give an address of the first node "
+            "and a free port"
         ) from None
 
 

@@ -19,13 +19,13 @@ from benchsuite.events import PULSE_BYTES, pulse_file, rank_file
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.launch.child import Child
-from benchsuite.launch.context import RunContext, WaveContext
+from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.datasets import data_set
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.setup_commands import set_up
 from benchsuite.launch.task_telemetry import follow, summary, telemetry
 from benchsuite.measurement import read_clock
-from benchsuite.records import NodePart, Tenant
+from benchsuite.records import Failure, NodePart, Tenant
 from benchsuite.rundir import RunDir
 from benchsuite.telemetry import Telemetry
 
@@ -81,6 +81,14 @@ class Part:
             WaveError: one of them fails.
         """
         wave = WaveContext((self._task,))
+        if (
+            self._asked.checkpoints
+            and not (out := Path(self._asked.checkpoints).parents[1]).joinpath("run.json").is_file()
+        ):
+            message = (
+                f"does not see {out}, where checkpoints go; name a folder that all nodes see with -o, or give the job"
+            )
+            raise WaveError(Failure(kind="checkpoints", message=f"{message} checkpoints: none"))
         for mean in (set_up, data_set, self._fence, telemetry):
             wave = given_back.enter_context(mean(self._context, wave))
         self._wave = wave

@@ -103,7 +103,7 @@ class Relay:
 
 
 class MergedEvents(EventFiles):
-    """The event files of a task over nodes. The times of errors are on this host's clock, so that they have an order."""
+    """The event files of a task over nodes. The times of errors are on this host's clock: so they have an order."""
 
     def __init__(self, events: Path, ranks: int, offset_s_of: dict[int, float]) -> None:
         super().__init__(events, ranks)

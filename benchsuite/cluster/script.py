@@ -46,15 +46,17 @@ cd {cwd} || leave {no_cwd}
 run=({run})
 words=({words})
 resume=({resume})
+ask=TERM
 {across}"${{run[@]}}" --version || leave {no_python}
 if [ -e "$out/$node/run.json" ]; then # Slurm or 'jobs --resume' starts this node again
     words=("${{resume[@]}}")
 fi
 
-# benchsuite gets SIGTERM if the job is asked to end, so that it keeps what is finished.
+# benchsuite gets SIGTERM if the job is asked to end, so that it keeps what is finished. srun would kill it by SIGTERM,
+# and passes USR1 on, which --join takes for the same.
 near_limit=
-trap 'kill -TERM "$child"' TERM
-trap 'near_limit=yes; kill -TERM "$child"' USR1
+trap 'kill -"$ask" "$child"' TERM
+trap 'near_limit=yes; kill -"$ask" "$child"' USR1
 "${{run[@]}}" "${{words[@]}}" &
 child=$!
 while true; do
@@ -82,6 +84,7 @@ if [ "$node" = {across} ]; then # the jobs over nodes: an agent on each node
     run=({run})
     words=({words})
     resume=({resume})
+    ask=USR1
 fi
 """
 

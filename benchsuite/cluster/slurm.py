@@ -143,6 +143,15 @@ def host_names(expression: str) -> list[str]:
     return list(dict.fromkeys(_call("scontrol", "show", "hostnames", expression).split()))
 
 
+def addresses(names: Iterable[str]) -> dict[str, str]:
+    """The address of each node, by which Slurm reaches it."""
+    found = {}
+    for name in names:
+        shown = re.search(r"\bNodeAddr=(\S+)", _call("scontrol", "show", "node", "--oneliner", name))
+        found[name] = shown[1] if shown else name
+    return found
+
+
 def try_submit(words: Sequence[str], environ: Mapping[str, str]) -> None:
     """Ask Slurm whether it would take a job, without submitting it.
 

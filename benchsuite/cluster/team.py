@@ -14,9 +14,10 @@ from benchsuite import __version__
 from benchsuite.cluster.link import Link, LinkError
 from benchsuite.cluster.merging import merged
 from benchsuite.cluster.messages import PROTOCOL, Asked, Bye, Fenced, FromAgent, Hello, Ping, Pong, Refused, Welcome
+from benchsuite.cluster.network import is_loopback
 from benchsuite.cluster.spanned import Spanned
 from benchsuite.describe.spanning import Seat
-from benchsuite.describe.tasks import Task
+from benchsuite.describe.tasks import Gpu, Task
 from benchsuite.errors import UsageError, one_line
 from benchsuite.launch.context import RunContext, WaveContext
 from benchsuite.launch.outcome import Setting
@@ -39,6 +40,8 @@ class Colleague:
         name: its node; of several agents on a node each has its number behind it.
         address: by which the other nodes reach its host.
         process: started by this process; None for an agent that has connected.
+        gpus: those of its host that the run may use.
+        ranks: its ranks in each task; None for as many as the others have.
         task: the task of which it runs a part; None if it has none.
         offset_s: the CLOCK_MONOTONIC of its host minus that of this host, with the largest error.
         gone: why it takes no further task; None if it is there.
@@ -50,6 +53,8 @@ class Colleague:
     name: str
     address: str
     process: subprocess.Popen[bytes] | None = None
+    gpus: tuple[Gpu, ...] | None = None
+    ranks: int | None = None
     task: Spanned | None = None
     offset_s: float = 0.0
     offset_error_s: float = 0.0
@@ -73,9 +78,20 @@ class Team:
     def seats(self) -> tuple[Seat, ...]:
         """The agents, for the plan."""
         return tuple(
-            Seat(name=one.name, node=one.hello.node, host=one.hello.machine.host, gpus=one.hello.gpus)
+            Seat(
+                name=one.name,
+                node=one.hello.node,
+                host=one.hello.machine.host,
+                gpus=one.hello.gpus if one.gpus is None else one.gpus,
+                ranks=one.ranks,
+            )
             for one in self.colleagues
         )
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The recorded variables of the first agent, which hold for all ranks."""
+        return self.colleagues[0].hello.environ
 
     @property
     def machines(self) -> tuple[Machine, ...]:
@@ -104,12 +120,18 @@ class Team:
         hello, first = one.hello, self.colleagues[0].name
         if (hello.protocol, hello.version) != (PROTOCOL, __version__):
             raise UsageError(
-                f"{one.name}: runs benchsuite {hello.version}, and {first} runs {__version__}; install the same version on "
+                f"{one.name}: runs benchsuite {hello.version}, and {first} runs {__version__}; install one version on "
                 "all nodes"
             )
         if hello.profile_sha256 not in (None, sha256):
             raise UsageError(
                 f"{one.name}: its jobs are not those of {first}; start all with the same profile and the same changes"
+            )
+        elsewhere = hello.machine.boot_id != self.colleagues[0].hello.machine.boot_id
+        alone = next((other for other in (one, self.colleagues[0]) if is_loopback(other.address)), None)
+        if elsewhere and alone:
+            raise UsageError(
+                f"{alone.name}: no other host reaches its address {alone.address}; give one that they reach"
             )
 
     def refuse(self, message: str) -> None:

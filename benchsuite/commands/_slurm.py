@@ -179,8 +179,8 @@ def _show(fleet: Fleet, nodes: Sequence[Node], out: Path) -> int:
 
 def _resume(wanted: Request, given: dict[str, Any], detach: bool) -> int:
     """Continue a run: submit the nodes that have tasks left, and wait for all."""
-    from benchsuite.cluster import across, slurm, submit
-    from benchsuite.cluster.fleet import ACROSS, FleetDir
+    from benchsuite.cluster import submit
+    from benchsuite.cluster.fleet import FleetDir
     from benchsuite.cluster.survey import Survey
     from benchsuite.commands._nodes import close
 
@@ -203,6 +203,22 @@ def _resume(wanted: Request, given: dict[str, Any], detach: bool) -> int:
     more = given["repeat"]
     left = {status.node for status in statuses if not status.live and (more or status.to_run)}
     fleet = folder.fleet()
+    nodes = _usable(fleet, left)
+    if not nodes and not any(status.live for status in statuses):
+        click.echo("Nothing to do: no node that can run jobs has tasks left. A higher --repeat adds repeats.", err=True)
+        return close(statuses, shown)
+    if nodes:
+        submit.check(fleet, nodes, os.environ, wanted.sbatch_args)
+    if given["dry_run"]:
+        return _show(fleet, nodes, folder.path)
+    return _submit_and_wait(folder, nodes, detach, shown, wanted.sbatch_args, more)
+
+
+def _usable(fleet: Fleet, left: set[str]) -> list[Node]:
+    """What can be submitted of the folders that have tasks left. A line says what cannot."""
+    from benchsuite.cluster import across, slurm
+    from benchsuite.cluster.fleet import ACROSS
+
     known = slurm.nodes(fleet.partition)
     nodes = [node for node in known if node.name in left]
     for node in nodes:
@@ -214,14 +230,7 @@ def _resume(wanted: Request, given: dict[str, Any], detach: bool) -> int:
             click.echo(f"{why}; it is left out", err=True)
         else:
             nodes.append(across.together(fleet, known))
-    if not nodes and not any(status.live for status in statuses):
-        click.echo("Nothing to do: no node that can run jobs has tasks left. A higher --repeat adds repeats.", err=True)
-        return close(statuses, shown)
-    if nodes:
-        submit.check(fleet, nodes, os.environ, wanted.sbatch_args)
-    if given["dry_run"]:
-        return _show(fleet, nodes, folder.path)
-    return _submit_and_wait(folder, nodes, detach, shown, wanted.sbatch_args, more)
+    return nodes
 
 
 def _submit_and_wait(

@@ -22,6 +22,7 @@ class Seat(Record, frozen=True, kw_only=True):
     node: Annotated[int, Meta(description="number of the node, from 0")]
     host: Annotated[str, Meta(description="name of the machine")]
     gpus: Annotated[tuple[Gpu, ...], Meta(description="GPUs that the agent may use, in order")] = ()
+    ranks: Annotated[int | None, Meta(description="its ranks in each task; null: as many as the others have")] = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,10 @@ def _on_gpus(job: Job, used: Sequence[Seat]) -> Spread:
 
 
 def _each(job: Job, ranks: int, used: Sequence[Seat]) -> list[int]:
-    """The ranks of each agent: equally many."""
+    """The ranks of each agent: those that are given, else equally many."""
+    given = [seat.ranks for seat in used if seat.ranks]
+    if len(given) == len(used) and sum(given) == ranks:
+        return given
     multiple = job.training.parallel.multiple
     if ranks % multiple:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What runs for a task, on one machine or over nodes: what it has reported, its time limit, and the words said to it."""
+"""What runs for a task, on one machine or over nodes: what it reports, its time limit, and the words said to it."""
 
 from __future__ import annotations
 
