@@ -230,10 +230,8 @@ def recorder_of(place: Invited, stop: Callable[[], bool]) -> Link[FromRecorder]:
         except (OSError, UnicodeError) as error:
             why = reason(error) if isinstance(error, OSError) else str(error)
             time.sleep(0.2)
-    raise UsageError(
-        f"--join: number 0 cannot be reached at {place.address}, port {port}: {why}; check MASTER_ADDR and MASTER_PORT, "
-        "and that it has started"
-    )
+    remedy = "check MASTER_ADDR and MASTER_PORT, and that it has started"
+    raise UsageError(f"--join: number 0 cannot be reached at {place.address}, port {port}: {why}; {remedy}")
 
 
 def _in_store(place: Invited, what: str, value: str = "") -> str:

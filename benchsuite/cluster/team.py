@@ -72,7 +72,6 @@ class Team:
     def __init__(self, colleagues: Sequence[Colleague], asked_to_stop: Callable[[], bool]) -> None:
         self.colleagues, self._asked_to_stop = list(colleagues), asked_to_stop
         self.notes: list[str] = []
-        self._signalled = False
 
     @property
     def seats(self) -> tuple[Seat, ...]:
@@ -180,6 +179,7 @@ class Team:
         Raises:
             OSError: its files cannot be written.
         """
+        self._asked_to_stop = run.asked_to_stop
         by_name = {one.name: one for one in self.colleagues}
         return Spanned(self, [by_name[share.node] for share in task.nodes], run, task, wave)
 
@@ -210,8 +210,7 @@ class Team:
 
     def _take(self, one: Colleague, message: FromAgent) -> None:
         if isinstance(message, Asked):
-            if not self._signalled:  # a signal to one agent ends the run, as a signal to this process does
-                self._signalled = True
+            if not self._asked_to_stop():  # a signal to one agent ends the run, as a signal to this process does
                 os.kill(os.getpid(), signal.SIGTERM)
         elif isinstance(message, Refused):
             self.give_up(one, message.message)

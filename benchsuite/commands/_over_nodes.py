@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ _OPTIONS = (
     click.option(JOIN, "join", is_flag=True, help="Take part in a run over nodes, under torchrun, srun and others."),
     click.option("--hosts", metavar="A,B", help="Run jobs over nodes on these hosts."),
 )
-LAUNCHER_OPTIONS = (
+_LAUNCHER_OPTIONS = (
     click.option(
         "--launcher",
         type=click.Choice(["ssh", "srun"]),
@@ -37,6 +36,13 @@ LAUNCHER_OPTIONS = (
     click.option("--ssh-arg", "ssh_args", multiple=True, metavar="A", help="Pass A to ssh; may be repeated."),
 )
 _ONE_MACHINE = {"timeline": "--profile", "cores": "--profile-fp32", "allow_mig": "--allow-mig"}
+
+
+def launcher_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that choose how agents on other hosts are started."""
+    for option in reversed(_LAUNCHER_OPTIONS):
+        function = option(function)
+    return function
 
 
 def join_options(function: Callable[..., int]) -> Callable[..., int]:
@@ -54,9 +60,10 @@ def join_options(function: Callable[..., int]) -> Callable[..., int]:
             raise UsageError(f"--{'launcher' if launcher else 'ssh-arg'}: needs --hosts A,B")
         return _join(given) if join else function(**given)
 
-    for option in reversed((*_OPTIONS, *LAUNCHER_OPTIONS)):
-        chosen = option(chosen)
-    return chosen
+    with_options = launcher_options(chosen)
+    for option in reversed(_OPTIONS):
+        with_options = option(with_options)
+    return with_options
 
 
 def _join(given: dict[str, Any]) -> int:
@@ -71,8 +78,6 @@ def _join(given: dict[str, Any]) -> int:
     machine = host.describe(os.environ)
     gpus = place.own(chosen(machine.gpus, settled.environ, machine.gpu_note))
     sha256 = settled.profile.used().sha256
-    # srun kills its tasks as soon as it gets SIGTERM. It passes SIGUSR1 on.
-    signal.signal(signal.SIGUSR1, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     with Interrupt() as interrupt:
         if place.rank:
             return _serve(place, gpus, machine, None if given["resume"] else sha256, interrupt)
