@@ -50,6 +50,7 @@ def spread_over(fields: dict[str, Any], hosts: Sequence[str]) -> None:
     """Let the job of a training span its hosts."""
     on_cpu = fields["placement"] == "all_gpus_or_cpu"
     fields["placement"] = {"devices": "all", "nodes": len(hosts), "cpu_allowed": on_cpu}
+    fields.pop("container", None)  # `obstacles` has refused one
 
 
 def give_ranks(team: Team, layout: Layout) -> None:

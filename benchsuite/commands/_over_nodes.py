@@ -175,8 +175,8 @@ def _serve(place: Invited, gpus: Any, machine: Any, sha256: str | None, interrup
 
     name = place.name if place.local_size == 1 else f"{place.name}:{place.local_rank}"
     seat = Seat(name=name, node=place.node, host=machine.host, gpus=gpus)
-    link = recorder_of(place, interrupt.asked)
-    return Agent(link, hello(seat, place.rank, machine, "", os.environ, sha256), os.environ).run()
+    with _interruptible(interrupt), contextlib.closing(recorder_of(place, interrupt.asked)) as link:
+        return Agent(link, hello(seat, place.rank, machine, "", os.environ, sha256), os.environ).run()
 
 
 def _record_jobs(

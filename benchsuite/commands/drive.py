@@ -72,6 +72,9 @@ def command(
     layout = layouts.of_file(config)
     where = one_line(str(config))
     fields = _fields(layout, where, resume=resume, mounts=mounts, contained=not no_container)
+    problems = _obstacles(layout, fields, launcher)
+    if problems and not quiet:
+        raise UsageError(f"{where}: {problems[0]}")
     if hosts := hosts_of(layout):
         spread_over(fields, hosts)
     if unused := without_effect(layout):
@@ -80,12 +83,10 @@ def command(
     if quiet:
         for line in in_words(layout):
             click.echo(f"# {line}")
-        for line in _obstacles(layout, fields, launcher):
+        for line in problems:
             click.echo(f"# cannot run here: {line}")
         click.echo(json.dumps({config.stem: _changed(config, layout, fields, changes)}, indent=2))
         return 0
-    for problem in _obstacles(layout, fields, launcher):
-        raise UsageError(f"{where}: {problem}")
     if not hosts:
         return _run(config, layout, profile, data, out)
     with team_on(hosts, launcher, ssh_args) as team:
