@@ -24,6 +24,9 @@ pytestmark = [
 ]
 NODES = {"placement": {"devices": "none", "nodes": 2}, "timeout_s": 250.0}
 VAE = {"model": "vae", "params": {"batch_size": 16}, "min_time_s": 0.7, "loss_band": [1, 1000]}
+# A transformer whose units are a chain.
+SIZES = {"batch_size": 4, "length": 12, "vocabulary": 60, "nlayers": 2, "width": 16, "heads": 2}
+TINY = {"model": "bert", "params": SIZES, "min_time_s": 0.7, "loss_band": [0.1, 100]}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +43,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "p.json",
         single={"model": "polynome", "parallel": {"dp": 1}, "min_time_s": 0.7},
         dp={**VAE, **NODES},
-        pp={**VAE, **NODES, "parallel": {"pp": 2, "microbatches": 4}},
+        pp={**TINY, **NODES, "parallel": {"pp": 2, "microbatches": 4}},
         dies=failing("sigkill", **NODES),
     )
     done = benchsuite("jobs", "p.json", "--slurm", "-o", "out", cwd=folder, env=environ(), timeout=800)

@@ -55,7 +55,7 @@ from benchsuite.records import Failure, Machine
 
 # What an agent exits with if the recorder has refused it, and if the recorder is gone.
 REFUSED, ALONE = 2, 1
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.1
 
 
 def hello(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import socket
+import time
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -77,6 +78,13 @@ class Link(Generic[M]):
         except (ValueError, RecursionError) as error:
             self.closed = True
             raise LinkError(f"no message of benchsuite: {error}") from None
+
+    def wait_closed(self, limit_s: float) -> None:
+        """Wait until the other side has closed the link, for at most this long. What it still says is lost."""
+        deadline = time.monotonic() + limit_s
+        with contextlib.suppress(LinkError):
+            while not self.closed and time.monotonic() < deadline:
+                self.receive(0.5)
 
     def close(self) -> None:
         """Close the link. May be called twice."""

@@ -78,9 +78,15 @@ class Spanned(Working):
         prefix = run.ledger.checkpoints(task)
         for place, colleague in enumerate(colleagues):
             colleague.task = self
-            own = self._own(place)
-            path = str(prefix.absolute()) if prefix else None
-            colleague.link.send(Prepare(task=own, ranks=task.nodes[place].ranks, checkpoints=path))
+            first_rank = sum(share.ranks for share in task.nodes[:place])
+            colleague.link.send(
+                Prepare(
+                    task=self._own(place),
+                    first_rank=first_rank,
+                    ranks=task.nodes[place].ranks,
+                    checkpoints=str(prefix.absolute()) if prefix else None,
+                )
+            )
 
     def _own(self, place: int) -> Task:
         """The task as the agent in this place sees it: with its own GPUs."""

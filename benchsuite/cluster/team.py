@@ -153,6 +153,8 @@ class Team:
             for message in said:
                 if isinstance(message, Refused):
                     raise UsageError(f"{one.name}: {message.message}")
+                if isinstance(message, Asked):
+                    os.kill(os.getpid(), signal.SIGTERM)
                 if isinstance(message, kind):
                     return message
             if one.link.closed:
@@ -174,7 +176,7 @@ class Team:
                 one.offset_s, one.offset_error_s = answer.at_s - (asked_s + took_s / 2), took_s / 2
 
     def start(self, run: RunContext, task: Task, wave: WaveContext) -> Spanned:
-        """Start a task over nodes.
+        """Start a task over nodes. An agent has one task at a time: no two tasks of a wave may have one in common.
 
         Raises:
             OSError: its files cannot be written.

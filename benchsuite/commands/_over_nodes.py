@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -35,7 +36,13 @@ _LAUNCHER_OPTIONS = (
     ),
     click.option("--ssh-arg", "ssh_args", multiple=True, metavar="A", help="Pass A to ssh; may be repeated."),
 )
-_ONE_MACHINE = {"timeline": "--profile", "cores": "--profile-fp32", "allow_mig": "--allow-mig"}
+# Options of `jobs` that a run over nodes does not have.
+_ONE_MACHINE = {
+    "timeline": "--profile",
+    "cores": "--profile-fp32",
+    "allow_mig": "--allow-mig",
+    "dry_run": "--dry-run",
+}
 
 
 def launcher_options(function: Callable[..., int]) -> Callable[..., int]:
@@ -176,7 +183,13 @@ def _serve(place: Invited, gpus: Any, machine: Any, sha256: str | None, interrup
     name = place.name if place.local_size == 1 else f"{place.name}:{place.local_rank}"
     seat = Seat(name=name, node=place.node, host=machine.host, gpus=gpus)
     with _interruptible(interrupt), contextlib.closing(recorder_of(place, interrupt.asked)) as link:
-        return Agent(link, hello(seat, place.rank, machine, "", os.environ, sha256), os.environ).run()
+        try:
+            return Agent(link, hello(seat, place.rank, machine, "", os.environ, sha256), os.environ).run()
+        except UsageError:
+            # srun ends all tasks as soon as one exits with an error: the recorder's own message comes first.
+            link.wait_closed(15.0)
+            time.sleep(1.0)
+            raise
 
 
 def _record_jobs(
