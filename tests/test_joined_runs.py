@@ -95,7 +95,7 @@ def test_two_hosts_train_one_model_and_leave_one_result(server: Path, tmp_path: 
     assert all(part.telemetry and part.tenant.asked == "share" for part in result.parts)
     assert result.group and result.group.ranks == 2
     checked = in_process("verify", "out", cwd=tmp_path)
-    assert "bad " not in checked.stdout, checked.stdout
+    assert "BAD" not in checked.stdout, checked.stdout
     shown = in_process("report", "out", cwd=tmp_path)
     assert "2 nodes, 2 ranks on the CPU" in " ".join(shown.stdout.split())
     again = in_process("jobs", "--resume", "out", cwd=tmp_path)

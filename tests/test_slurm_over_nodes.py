@@ -75,7 +75,7 @@ def test_a_rank_that_dies_is_named_with_its_node(ended: Path) -> None:
 
 
 def test_what_reads_a_run_copes_with_the_folder_of_jobs_over_nodes(ended: Path) -> None:
-    assert "bad " not in in_process("verify", f"out/{ACROSS}", cwd=ended).stdout
+    assert "BAD" not in in_process("verify", f"out/{ACROSS}", cwd=ended).stdout
     report = in_process("report", "out", cwd=ended)
     assert "m1" in report.stdout and f"{ACROSS}  " not in report.stdout, "it is no node"
     assert f"report out/{ACROSS}" in report.stderr
