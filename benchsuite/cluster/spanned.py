@@ -105,15 +105,16 @@ class Spanned(Working):
     def take(self, colleague: Colleague, message: FromAgent) -> None:
         """Take what an agent of the task says."""
         place = self._place(colleague)
-        if isinstance(message, Text):
+        if isinstance(message, Text | Beats):
             try:
-                self._relay.take(place, message.file, message.text.encode("latin-1", errors="replace"))
+                if isinstance(message, Beats):
+                    self._relay.note_beats(message.counts)
+                else:
+                    self._relay.take(place, message.file, message.text.encode("latin-1", errors="replace"))
             except OSError as error:
                 self._fail(
                     place, "failed", Failure(kind="output", message=f"its logs cannot be written: {reason(error)}")
                 )
-        elif isinstance(message, Beats):
-            self._relay.note_beats(message.counts)
         elif isinstance(message, Prepared):
             self._prepared[place] = message
             if len(self._prepared) == len(self.colleagues) and self._ended is None:
