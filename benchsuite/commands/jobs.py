@@ -18,6 +18,7 @@ import click
 from benchsuite.commands import completion
 from benchsuite.commands._budget import budget_of, budget_option, check_alone, repeats_follow
 from benchsuite.commands._changes import WithChanges
+from benchsuite.commands._over_nodes import join_options
 from benchsuite.commands._slurm import slurm_options
 from benchsuite.commands._traces import add_tracks, new_folder, recorded
 from benchsuite.describe.budget import BUDGET
@@ -104,6 +105,7 @@ _EXAMPLES = (
 @click.option("--dry-run", is_flag=True, help="Print each task and its command line; start nothing.")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 @slurm_options
+@join_options
 def command(
     profile: str | None,
     data: str | None,

@@ -15,6 +15,8 @@ from benchsuite.describe.budget import BUDGET
 ONLY, EXCLUDE = "--name", "--exclude"
 ISOLATION, NO_CGEXEC, REQUIRE_ISOLATION = "--isolation", "--no-cgexec", "--require-isolation"
 NO_PRELOAD = "--no-preload"
+# The option by which it takes part in a run over nodes.
+JOIN = "--join"
 
 
 @dataclass(frozen=True)

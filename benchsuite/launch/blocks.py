@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchsuite.host.monitor import Monitor
-from benchsuite.launch.child import Child
+from benchsuite.launch.working import Working
 
 # The part of a bare block for which the parent sleeps: it wakes before the end, so that the next block begins soon.
 ASLEEP = 0.9
 
 
-def answer(running: Sequence[Child], monitor: Monitor) -> float:
+def answer(running: Sequence[Working], monitor: Monitor) -> float:
     """Let a worker begin the block that it waits for.
 
     Returns:

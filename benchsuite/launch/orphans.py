@@ -16,7 +16,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 @contextlib.contextmanager
-def adopted(spared: Callable[[], Collection[int]]) -> Iterator[Callable[[], list[str]]]:
+def adopted(spared: Callable[[], Collection[int]] = tuple) -> Iterator[Callable[[], list[str]]]:
     """While entered, orphans among our descendants become our children instead of init's.
 
     The function that it yields kills the children that were not there before, and returns a line for each. Call it

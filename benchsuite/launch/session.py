@@ -28,7 +28,7 @@ from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.preload import Preloader
 from benchsuite.launch.resume import Left, changes_since, left_of, mend
-from benchsuite.launch.waves import Observer, RunMeans, Runner
+from benchsuite.launch.waves import Observer, RunMeans, Runner, Team
 from benchsuite.records import Machine, Run, Tenant
 from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
 from benchsuite.writing import write_new
@@ -50,6 +50,7 @@ class Invocation:
         allow_mig: may the division of a GPU into MIG instances be changed?
         budget: the time that the run may take, of which repeats are added; None: the plan says all.
         preload: fork workers from a preloaded process where that is possible.
+        team: the agents of a run over nodes; None for a run on one machine.
     """
 
     machine: Machine
@@ -62,6 +63,7 @@ class Invocation:
     allow_mig: bool = False
     budget: Budget | None = None
     preload: bool = False
+    team: Team | None = None
 
 
 def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how: Invocation) -> RunDir:
@@ -80,7 +82,8 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         profile=profile,
         repeats=plan.repeats,
         budget_s=how.budget.limit_s if how.budget else None,
-        machines=(how.machine,),
+        machines=_machines(how),
+        seats=how.team.seats if how.team else (),
         code=setting.code,
         preload=how.preload,
     )
@@ -106,6 +109,12 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
                     whole = runner.settled(plan)
                     runner.run(whole.waves, _spending(how, rundir, whole, observer, begun_s))
     return rundir
+
+
+def _machines(how: Invocation) -> tuple[Machine, ...]:
+    """The machine of this process, then those of the agents."""
+    of_agents = how.team.machines if how.team else ()
+    return (how.machine, *(machine for machine in of_agents if machine != how.machine))
 
 
 def _keep(out: Path, kept: Mapping[str, bytes]) -> None:
@@ -192,7 +201,10 @@ def _unseal(out: Path) -> Iterator[str]:
 
 @contextmanager
 def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
-    """Fences and monitor for the tasks of a plan, released at the end."""
+    """Fences and monitor for the tasks of a plan, released at the end. In a run over nodes the agents have them."""
+    if how.team:
+        yield RunMeans(setting, Fencing("none", require=False), Monitor([]), how.allow_mig, team=how.team)
+        return
     largest = max((sum(task.skip is None for task in wave.tasks) for wave in plan.waves), default=1) or 1
     fencing = Fencing.choose(how.isolation, require=how.require_isolation, largest=largest)
     try:
@@ -207,6 +219,10 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
 
 def _report(observer: Observer, means: RunMeans, how: Invocation, tasks: Sequence[Task]) -> None:
     """Show the leftovers of dead runs, the data sets that are missing, and the fences and counters that are missing."""
+    if means.team:
+        for line in means.team.notes:
+            observer.say(line)
+        return
     lines = [*means.fencing.swept, *means.fencing.unknown, *not_ready(tasks)]
     found = means.fencing.describe()
     if how.isolation in ("auto", "cgroup") and (not found.cpu.startswith("cpuset") or found.memory == "none"):

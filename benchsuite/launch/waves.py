@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from benchsuite.describe.spanning import Seat
 from benchsuite.describe.tasks import Plan, Task, Wave
 from benchsuite.errors import BenchError, reason
 from benchsuite.host.monitor import Monitor
@@ -24,7 +25,8 @@ from benchsuite.launch.preload import Preloader
 from benchsuite.launch.room import Keeper, Listener
 from benchsuite.launch.supervise import GRACE_S
 from benchsuite.launch.task_telemetry import follow, summary
-from benchsuite.records import Failure, Status
+from benchsuite.launch.working import Working
+from benchsuite.records import Failure, Machine, Result, Status
 
 LOOK_EVERY_S = 0.1
 
@@ -41,19 +43,47 @@ class Observer(Listener, Protocol):
     def wave(self, tasks: Sequence[Task]) -> None:
         """These tasks are next."""
 
-    def look(self, children: Sequence[Child]) -> None:
+    def look(self, children: Sequence[Working]) -> None:
         """These workers run; called ten times a second."""
+
+
+class Team(Protocol):
+    """The agents of a run over nodes, which fence, sample and start the ranks of their nodes."""
+
+    notes: list[str]
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """The agents, for the plan."""
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """Their machines, each once."""
+
+    def start(self, run: RunContext, task: Task, wave: WaveContext) -> Working:
+        """Start a task over nodes. Raises OSError: its files cannot be written."""
+
+    def result(self, working: Working, setting: Setting) -> Result:
+        """The result of a task that is finished."""
+
+    def lost(self, tasks: Sequence[Task]) -> str | None:
+        """Why tasks cannot run, since an agent of theirs is gone; None if they can."""
 
 
 @dataclass(frozen=True)
 class RunMeans:
-    """What all waves of a run share: the facts around the run, the fences, and the monitor."""
+    """What all waves of a run share: the facts around the run, the fences, the monitor, and the agents of other nodes.
+
+    Attributes:
+        team: None for a run on one machine. With it, fences and monitor of this process are not used.
+    """
 
     setting: Setting
     fencing: Fencing
     monitor: Monitor
     allow_mig: bool = False
     preloader: Preloader = field(default_factory=Preloader)
+    team: Team | None = None
 
 
 class Runner:
@@ -70,6 +100,7 @@ class Runner:
     ) -> None:
         self._setting, self._observer, self._interrupt = means.setting, observer, interrupt
         self._preloader = means.preloader
+        self._team = means.team
         self._context = RunContext(
             ledger,
             environ,
@@ -109,6 +140,9 @@ class Runner:
                 self._interrupt.check()
                 if not self._keeper.wait_for_room():
                     break
+                if self._team and (why := self._team.lost(wave.tasks)):
+                    self._observer.say(f"{why}; the tasks that are left are not started")
+                    break
                 self._observer.wave(wave.tasks)
                 try:
                     self._wave(wave.tasks)
@@ -138,7 +172,7 @@ class Runner:
             return
         with ExitStack() as given_back:
             try:
-                for mean in (*MEANS, self._preloader.preload):
+                for mean in () if self._team else (*MEANS, self._preloader.preload):
                     wave = given_back.enter_context(mean(self._context, wave))
                     self._interrupt.check()
             except WaveError as error:
@@ -148,11 +182,14 @@ class Runner:
                 return
             self._watch([given_back.enter_context(closing(child)) for child in self._start(wave)])
 
-    def _start(self, wave: WaveContext) -> Iterator[Child]:
+    def _start(self, wave: WaveContext) -> Iterator[Working]:
         """Start the tasks one by one; one that cannot be started has its result at once."""
-        for task, tenant in zip(wave.tasks, wave.tenants, strict=True):
+        for place, task in enumerate(wave.tasks):
             try:
-                child = Child(self._context, task, tenant, wave)
+                if self._team:
+                    yield self._team.start(self._context, task, wave)
+                    continue
+                child = Child(self._context, task, wave.tenants[place], wave)
             except BenchError as error:
                 self._not_started(task, "failed", Failure(kind="start", message=str(error)))
                 continue
@@ -163,7 +200,7 @@ class Runner:
             follow(self._context.monitor, child)
             yield child
 
-    def _watch(self, children: Sequence[Child]) -> None:
+    def _watch(self, children: Sequence[Working]) -> None:
         """Until all workers have ended: say go and stop at the right times, end late tasks, and write the results."""
         running = list(children)
         while running:
@@ -193,9 +230,13 @@ class Runner:
         for line in self._context.monitor.news():
             self._observer.say(line)
 
-    def _end(self, child: Child) -> None:
+    def _end(self, child: Working) -> None:
         with closing(child):
             child.finish()
+            if not isinstance(child, Child):
+                assert self._team
+                self._keeper.keep(self._team.result(child, self._setting))
+                return
             seen = summary(self._context.monitor, child, self._context.ledger.rundir)
             self._say_news()
             self._keeper.keep(finished(child, self._setting, seen))

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from benchsuite.errors import BenchError
+from benchsuite.errors import BenchError, ModelError
 from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, pulse_file, rank_file
 from benchsuite.measurement import PrecisionCheck, WarmUp, read_clock
 from benchsuite.models import Share, Workload
@@ -33,7 +33,7 @@ from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.parent_death import die_with_parent
 from benchsuite.worker.phases import PhaseClock
 from benchsuite.worker.precision import set_precision
-from benchsuite.worker.ranks import Ranks, is_of_peers, join, rank_of
+from benchsuite.worker.ranks import Ranks, is_of_peers, join, local_rank_of, rank_of
 from benchsuite.worker.step import Step
 from benchsuite.worker.tracing import OUTSIDE, traced
 from benchsuite.worker.warmup import PROBE_S, probe, warm_up
@@ -114,12 +114,14 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     task, control, phases = assignment.task, Control(control_fd(assignment, rank)), PhaseClock()
     module = module_of(task)
     phases.end("imports")
-    device = open_device("cuda" if task.gpus else "cpu", rank)
+    device = open_device("cuda" if task.gpus else "cpu", local_rank_of(os.environ) if task.ranks > 1 else 0)
     phases.end("device")
     ranks = _joined(assignment, device) if task.ranks > 1 else None
     phases.end("meet ranks")
     set_precision(task.job.training.precision, device.name)
     workload, *others = build_each(module, task, rank)
+    if assignment.member and workload.by_ranks == "lead":
+        raise ModelError("one process of the model uses the GPUs of all ranks: it cannot span nodes")
     flops = FlopCount(workload) if rank == 0 and not assignment.probe else None
     phases.end("build")
     step = make_step(workload, task.job.training, device.name, ranks, others)

@@ -28,7 +28,7 @@ from benchsuite.searches import CopiesSearch, Searches
 
 _OTHER = "verify it with the benchsuite that ran it"
 # The fields of a task that the plan decides. The others depend on the environment at planning.
-_DECIDED = ("profile", "repeat", "cell", "row", "axes", "per", "wave", "copy", "gpus", "ranks")
+_DECIDED = ("profile", "repeat", "cell", "row", "axes", "per", "wave", "copy", "gpus", "ranks", "nodes")
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
@@ -149,7 +149,7 @@ def _again(path: Path, run: Run, kept: Sequence[Task]) -> tuple[Profile, Plan]:
         run.profile.text, Path(run.profile.path), only=chosen.only, exclude=chosen.exclude, overrides=overrides
     )
     repeats = run.repeats if run.budget_s is None else max((task.repeat for task in kept), default=0) + 1
-    plan = make_plan(profile.name, profile.jobs, _visible(run), environ={}, repeats=repeats)
+    plan = make_plan(profile.name, profile.jobs, _visible(run), environ={}, repeats=repeats, seats=run.seats)
     plan = with_numbers(plan, {cell: search.numbers for cell, search in _searches(path).items()})
     return profile, plan if run.budget_s is None else budgets.as_chosen(plan, kept)
 
