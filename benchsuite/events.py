@@ -30,6 +30,16 @@ from benchsuite.measurement import (
 from benchsuite.schema import Record
 
 
+class Member(Record, frozen=True, kw_only=True):
+    """The part of a task over nodes that one launcher starts, and where its ranks meet the others."""
+
+    node: Annotated[int, Meta(description="number of this part among those of the task, from 0")]
+    nodes: Annotated[int, Meta(description="parts of the task")]
+    ranks: Annotated[int, Meta(description="ranks of this part")]
+    address: Annotated[str, Meta(description="where the ranks meet: an address of the first node")]
+    port: Annotated[int, Meta(description="TCP port of that address")]
+
+
 class Assignment(Record, frozen=True, kw_only=True):
     """The file with which a worker starts.
 
@@ -41,6 +51,7 @@ class Assignment(Record, frozen=True, kw_only=True):
     data: Annotated[DataFolder | None, Meta(description="the job's data set, found complete")] = None
     control_fd: Annotated[int | None, Meta(description="file descriptor of the inherited pipe")] = None
     control_file: Annotated[str | None, Meta(description="FIFO of a group, which rank 0 reads")] = None
+    member: Annotated[Member | None, Meta(description="the part of a task over nodes; null: one machine")] = None
     hold_limit_s: Annotated[
         float, Meta(description="longest time that a measured task trains on for its neighbours; 0: it has none")
     ] = 0.0

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from benchsuite.describe.spanning import Seat
 from benchsuite.describe.tasks import Gpu, PageCache, ProfileUsed, Sharing, Task
 from benchsuite.measurement import Clock, GroupUsed, Measurement
 from benchsuite.schema import SCHEMA, Record
@@ -70,6 +71,7 @@ class Run(Record, frozen=True, kw_only=True):
     profile: ProfileUsed
     repeats: int
     machines: Annotated[tuple[Machine, ...], Meta(min_length=1, description="the first is the one that ran benchsuite")]
+    seats: Annotated[tuple[Seat, ...], Meta(description="agents of a run over nodes; empty: one machine")] = ()
     code: Code
     begun_schema: Annotated[int, Meta(description="schema of the benchsuite that started the run")] = SCHEMA
     resumed: Annotated[
@@ -203,6 +205,28 @@ class Timeline(Record, frozen=True, kw_only=True):
     ended_s: float | None = None
 
 
+class NodePart(Record, frozen=True, kw_only=True):
+    """What the agent of one node records of its part of a task over nodes. Times are on the clock of its host."""
+
+    node: Annotated[str, Meta(description="name of the agent, as in the task's `nodes`")]
+    host: Annotated[str, Meta(description="name of the machine")]
+    clock: Clock
+    offset_s: Annotated[
+        float, Meta(description="the host's CLOCK_MONOTONIC minus that of the host that recorded the result")
+    ] = 0.0
+    offset_error_s: Annotated[float, Meta(description="largest error of `offset_s`: half of the fastest answer")] = 0.0
+    facts_sha256: Annotated[str, Meta(description="SHA-256 of the machine's facts in run.json")]
+    tenant: Tenant
+    telemetry: Telemetry | None = None
+    data: DataUsed | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    exit_code: Annotated[int | None, Meta(description="of the launcher of its ranks; null: it was ended, or lost")] = (
+        None
+    )
+    environ: Annotated[dict[str, str], Meta(description="variables that its ranks got because of the network")] = {}
+
+
 class Rate(Record, frozen=True, kw_only=True):
     """What the slices of a task say of its speed, as the report derives it. The slices are the measurement."""
 
@@ -262,6 +286,9 @@ class Result(Record, frozen=True, kw_only=True):
     telemetry: Annotated[Telemetry | None, Meta(description="summary of the samples, on the clock of `timeline`")] = (
         None
     )
+    parts: Annotated[
+        tuple[NodePart, ...], Meta(description="the part of each node, in the order of ranks; empty: one machine")
+    ] = ()
     telemetry_reason: Annotated[str | None, Meta(description="why there is no telemetry")] = None
     exit_code: Annotated[int | None, Meta(description="of a worker that ended by itself; negative: a signal")] = None
     rate: Annotated[

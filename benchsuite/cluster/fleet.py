@@ -21,6 +21,8 @@ from benchsuite.schema import SCHEMA, Record, to_json
 from benchsuite.writing import write_new
 
 FOLDER = ".cluster"
+# The folder with the results of jobs over nodes, beside those of the nodes. Slurm's states treat it as one more node.
+ACROSS = "across-nodes"
 
 
 class Fleet(Record, frozen=True, kw_only=True):
@@ -33,6 +35,9 @@ class Fleet(Record, frozen=True, kw_only=True):
     command: Annotated[tuple[str, ...], Meta(description="command line, word by word")]
     profile: Annotated[str, Meta(description="name of the profile")]
     nodes: Annotated[tuple[str, ...], Meta(description="all nodes of the run")]
+    each: Annotated[bool, Meta(description="each node runs jobs of its own")] = True
+    across: Annotated[tuple[str, ...], Meta(description="nodes of the jobs over nodes; empty: no such jobs")] = ()
+    spanning: Annotated[tuple[str, ...], Meta(description="names of the jobs over nodes")] = ()
     words: Annotated[tuple[str, ...], Meta(description="arguments of `benchsuite jobs` on each node, without -o")]
     changes: Annotated[tuple[str, ...], Meta(description="words after `--` on each node")] = ()
     repeats: Annotated[int | None, Meta(description="value of --repeat")] = None
@@ -43,6 +48,11 @@ class Fleet(Record, frozen=True, kw_only=True):
     cwd: Annotated[str, Meta(description="working folder")]
     environ: Annotated[dict[str, str], Meta(description="environment variables that the script sets")] = {}
     mounts: Annotated[tuple[str, ...], Meta(description="folders that a container needs besides OUT")] = ()
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The folders of the run: its nodes, and that of the jobs over nodes."""
+        return (*(self.nodes if self.each else ()), *((ACROSS,) if self.across else ()))
 
     @property
     def job_name(self) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchsuite.cluster.fleet import FOLDER, Fleet
+from benchsuite.cluster.fleet import ACROSS, FOLDER, Fleet
+from benchsuite.describe.invocation import EXCLUDE, JOIN, ONLY
 from benchsuite.describe.tasks import RENDEZVOUS, looks_secret, recorded_environ
 
 # Exit statuses of the script besides those of benchsuite.
@@ -43,16 +44,19 @@ leave() {{
 cd {cwd} || leave {no_cwd}
 {exports}
 run=({run})
-"${{run[@]}}" --version || leave {no_python}
 words=({words})
+resume=({resume})
+ask=TERM
+{across}"${{run[@]}}" --version || leave {no_python}
 if [ -e "$out/$node/run.json" ]; then # Slurm or 'jobs --resume' starts this node again
-    words=({resume})
+    words=("${{resume[@]}}")
 fi
 
-# benchsuite gets SIGTERM if the job is asked to end, so that it keeps what is finished.
+# benchsuite gets SIGTERM if the job is asked to end, so that it keeps what is finished. srun would kill it by SIGTERM,
+# and passes USR1 on, which --join takes for the same.
 near_limit=
-trap 'kill -TERM "$child"' TERM
-trap 'near_limit=yes; kill -TERM "$child"' USR1
+trap 'kill -"$ask" "$child"' TERM
+trap 'near_limit=yes; kill -"$ask" "$child"' USR1
 "${{run[@]}}" "${{words[@]}}" &
 child=$!
 while true; do
@@ -65,6 +69,23 @@ again=$?
 [ $again -eq 127 ] || status=$again
 [ -z "$near_limit" ] || [ $status -lt 128 ] || status={time_limit}
 leave $status
+"""
+
+# Where the agents meet: at the first node of the job, on which this script runs, and a port that nothing listens on.
+_ACROSS = """\
+if [ "$node" = {across} ]; then # the jobs over nodes: an agent on each node
+    MASTER_ADDR=$(scontrol show node -o "$SLURMD_NODENAME" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
+    export MASTER_ADDR=${{MASTER_ADDR:-$SLURMD_NODENAME}}
+    for MASTER_PORT in $(shuf -i 20000-29999 -n 50); do
+        (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
+    done
+    export MASTER_PORT
+    unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK
+    run=({run})
+    words=({words})
+    resume=({resume})
+    ask=USR1
+fi
 """
 
 
@@ -80,6 +101,7 @@ def text(fleet: Fleet, out: Path, submission: int, repeats: int | None = None) -
     more = ["--repeat", str(repeats)] if repeats else []
     changes = ["--", *fleet.changes] if fleet.changes else []
     exports = (f"export {name}={shlex.quote(value)}" for name, value in sorted(fleet.environ.items()))
+    without = [word for name in fleet.spanning for word in (EXCLUDE, name)]
     return _SCRIPT.format(
         title=f"Run {fleet.run_id} of benchsuite: the profile {' '.join(fleet.profile.split())}",
         submission=submission,
@@ -93,25 +115,58 @@ def text(fleet: Fleet, out: Path, submission: int, repeats: int | None = None) -
         cwd=shlex.quote(fleet.cwd),
         exports="\n".join(exports),
         run=" ".join(map(shlex.quote, _run(fleet, out))),
-        words=f'jobs {shlex.join([*fleet.words, *repeat])} -o "$out/$node" {shlex.join(changes)}'.rstrip(),
+        words=_words([*fleet.words, *without, *repeat], changes),
         resume=f'jobs --resume "$out/$node" {shlex.join(more)}'.rstrip(),
+        across=_across(fleet, out, repeat, more, changes) if fleet.across else "",
     )
 
 
-def _run(fleet: Fleet, out: Path) -> list[str]:
-    """The words that start benchsuite on a node: the interpreter of the submitting host, or that of an image."""
+def _words(given: Sequence[str], changes: Sequence[str]) -> str:
+    return f'jobs {shlex.join(given)} -o "$out/$node" {shlex.join(changes)}'.rstrip()
+
+
+def _across(fleet: Fleet, out: Path, repeat: Sequence[str], more: Sequence[str], changes: Sequence[str]) -> str:
+    """The part of the script for the jobs over nodes."""
+    # srun ends all agents if one fails. The first node has number 0, also where a site distributes tasks otherwise.
+    nodes = len(fleet.across)
+    step = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--distribution=block"]
+    step += ["--kill-on-bad-exit=1", "--cpu-bind=none"]
+    chosen = [word for name in fleet.spanning for word in (ONLY, name)]
+    return _ACROSS.format(
+        across=ACROSS,
+        run=" ".join(map(shlex.quote, _run(fleet, out, step))),
+        words=_words([*without_names(fleet.words), *chosen, *repeat, JOIN], changes),
+        resume=f'jobs --resume "$out/$node" {shlex.join([*more, JOIN])}',
+    )
+
+
+def without_names(words: Sequence[str]) -> list[str]:
+    """The arguments of `benchsuite jobs` without the choice of jobs."""
+    found, rest = [], iter(words)
+    for word in rest:
+        if word in (ONLY, EXCLUDE):
+            next(rest, None)
+        else:
+            found.append(word)
+    return found
+
+
+def _run(fleet: Fleet, out: Path, step: Sequence[str] = ()) -> list[str]:
+    """The words that start benchsuite on a node: the interpreter of the submitting host, or that of an image.
+
+    Args:
+        step: the words that start it on several nodes.
+    """
     image = fleet.container
     if image is None:
-        return [fleet.python, "-m", "benchsuite"]
+        return [*step, fleet.python, "-m", "benchsuite"]
     places = dict.fromkeys([str(out), fleet.cwd, *fleet.mounts])
     if image.endswith(".sif") or "://" in image:
         binds = [word for place in places for word in ("--bind", place)]
-        return ["apptainer", "exec", "--nv", *binds, "--pwd", fleet.cwd, image, "benchsuite"]
+        return [*step, "apptainer", "exec", "--nv", *binds, "--pwd", fleet.cwd, image, "benchsuite"]
     mounts = ",".join(f"{place}:{place}" for place in places)
     return [
-        "srun",
-        "--ntasks=1",
-        "--cpu-bind=none",
+        *(step or ("srun", "--ntasks=1", "--cpu-bind=none")),
         f"--container-image={image}",
         f"--container-mounts={mounts}",
         f"--container-workdir={fleet.cwd}",

@@ -51,12 +51,14 @@ class Node:
         state: as sinfo prints it, such as "idle" or "down*".
         reason: why it is down or drained; empty if it is not.
         gpus: the number of GPUs that Slurm manages on it.
+        members: of several nodes that one job is to have, their names; `gpus` is then that of each.
     """
 
     name: str
     state: str
     reason: str = ""
     gpus: int = 0
+    members: tuple[str, ...] = ()
 
     @property
     def usable(self) -> bool:
@@ -139,6 +141,15 @@ def _gpus(gres: str) -> int:
 def host_names(expression: str) -> list[str]:
     """The names in a list of hosts such as "n[1-3],n7"."""
     return list(dict.fromkeys(_call("scontrol", "show", "hostnames", expression).split()))
+
+
+def addresses(names: Iterable[str]) -> dict[str, str]:
+    """The address of each node, by which Slurm reaches it."""
+    found = {}
+    for name in names:
+        shown = re.search(r"\bNodeAddr=(\S+)", _call("scontrol", "show", "node", "--oneliner", name))
+        found[name] = shown[1] if shown else name
+    return found
 
 
 def try_submit(words: Sequence[str], environ: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Submit one Slurm job for each node of a run."""
+"""Submit one Slurm job for each node of a run, and one for its jobs over nodes."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def sbatch_options(fleet: Fleet, node: Node, submission: int, more: Sequence[str
         f"--job-name={fleet.job_name}",
         f"--comment={fleet.comment(node.name, submission)}",
         f"--partition={fleet.partition}",
-        f"--nodelist={node.name}",
-        "--nodes=1",
-        "--ntasks=1",
+        f"--nodelist={','.join(node.members) or node.name}",
+        f"--nodes={len(node.members) or 1}",
+        f"--ntasks={len(node.members) or 1}",
         "--chdir=/",
         "--output=/dev/null",  # the script itself writes its log, once it knows that the node sees the folder
         "--no-requeue",  # a node that fails is a finding; 'jobs --resume' continues
@@ -68,10 +68,13 @@ def _gives(words: Sequence[str], *options: str) -> bool:
 def check(fleet: Fleet, nodes: Sequence[Node], environ: Mapping[str, str], more: Sequence[str] = ()) -> None:
     """Ask Slurm whether it would take the jobs. Nodes with equally many GPUs are asked for alike: one of them is tried.
 
+    Args:
+        nodes: the nodes, and several nodes that one job is to have.
+
     Raises:
         SlurmError: it would not; the message names the node.
     """
-    for node in {node.gpus: node for node in nodes}.values():
+    for node in {(node.gpus, node.members): node for node in nodes}.values():
         options = sbatch_options(fleet, node, 1, more)
         try:
             slurm.try_submit([*options, "--wrap=true"], script.handed_on(environ))

@@ -43,7 +43,7 @@ class Survey:
         gone = [id for id, _ in newest.values() if id not in seen and id not in known]
         seen |= {job.id: job for job in slurm.accounted(gone)}
         found = []
-        for node in self.fleet.nodes:
+        for node in self.fleet.runs:
             job_id, submission = newest.get(node, (None, 0))
             before = known.get(job_id) if job_id else None
             now = (seen.get(job_id) if job_id else None) or before
@@ -95,7 +95,7 @@ def _newest(fleet: Fleet, lines: Iterable[Submitted]) -> dict[str, tuple[str, in
     """The id of each node's newest job, and the number of its submission."""
     found: dict[str, tuple[str, int]] = {}
     for line in lines:
-        if line.node in fleet.nodes and line.submission >= found.get(line.node, ("", 0))[1]:
+        if line.node in fleet.runs and line.submission >= found.get(line.node, ("", 0))[1]:
             found[line.node] = line.job_id, line.submission
     return found
 

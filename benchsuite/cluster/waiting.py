@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from benchsuite.cluster.fleet import ACROSS
 from benchsuite.cluster.slurm import SlurmError
 from benchsuite.cluster.states import NodeStatus
 from benchsuite.cluster.survey import Survey
@@ -56,7 +57,7 @@ class Waiting:
             SlurmError: Slurm has not answered for `SILENT_S`. The jobs go on.
         """
         statuses: list[NodeStatus] = []
-        pause_s = every_s(len(self._survey.fleet.nodes))
+        pause_s = every_s(len(self._survey.fleet.runs))
         while True:
             if (seen := self._look()) is not None:
                 statuses = seen
@@ -110,10 +111,12 @@ class Waiting:
 
 
 def closing_words(statuses: Sequence[NodeStatus]) -> str:
-    """Such as "4 nodes: 3 ok, 1 node failure"."""
-    counts = Counter(status.word for status in statuses)
-    nodes = f"{len(statuses)} node" if len(statuses) == 1 else f"{len(statuses)} nodes"
-    return f"{nodes}: {', '.join(f'{count} {word}' for word, count in counts.most_common())}"
+    """Such as "4 nodes: 3 ok, 1 node failure; jobs over nodes: ok"."""
+    each = [status for status in statuses if status.node != ACROSS]
+    counts = Counter(status.word for status in each)
+    nodes = f"{len(each)} node" if len(each) == 1 else f"{len(each)} nodes"
+    words = [f"{nodes}: {', '.join(f'{count} {word}' for word, count in counts.most_common())}"] if each else []
+    return "; ".join([*words, *(f"jobs over nodes: {status.word}" for status in statuses if status.node == ACROSS)])
 
 
 def exit_status(statuses: Sequence[NodeStatus]) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from benchsuite.cluster.fleet import Fleet, FleetDir
     from benchsuite.cluster.request import Request
     from benchsuite.cluster.slurm import Node
+    from benchsuite.launch.asked import Settled
 
 _OPTIONS = (
     click.option("--slurm", is_flag=True, help="Run on each node of a Slurm cluster; see docs/cluster.md."),
@@ -78,7 +79,7 @@ def _on_nodes(asked: dict[str, Any], given: dict[str, Any]) -> int:
 
 def _start(wanted: Request, given: dict[str, Any], detach: bool) -> int:
     """Submit a new run, and wait for it unless asked not to."""
-    from benchsuite.cluster import request, submit
+    from benchsuite.cluster import across, request, submit
     from benchsuite.cluster.fleet import FleetDir
     from benchsuite.cluster.slurm import SlurmError
     from benchsuite.default_out import new_default_out
@@ -87,10 +88,11 @@ def _start(wanted: Request, given: dict[str, Any], detach: bool) -> int:
         raise click.UsageError("Missing argument 'PROFILE'; 'benchsuite list profiles' shows the shipped ones.")
     if given["out"] in ("-", "") or (given["out"] or "").endswith(".json"):
         raise UsageError(f"-o {given['out']}: a run on many nodes needs a folder that all of them see")
-    name, mounts = _checked(given)
+    settled = _checked(given)
     partition = request.partition_of(wanted)
     nodes = request.nodes_of(wanted, partition)
-    fleet = _fleet(wanted, given, name, partition, nodes, mounts)
+    fleet = _fleet(wanted, given, settled, partition, nodes)
+    name, nodes = fleet.profile, across.with_across(fleet, nodes)
     submit.check(fleet, nodes, os.environ)
     if given["dry_run"]:
         return _show(fleet, nodes, Path(given["out"] or "OUT").absolute())
@@ -105,11 +107,8 @@ def _start(wanted: Request, given: dict[str, Any], detach: bool) -> int:
         raise
 
 
-def _checked(given: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+def _checked(given: dict[str, Any]) -> Settled:
     """Check the profile and the data folder on this host, before any node has to.
-
-    Returns:
-        The profile's name, and the folders that it needs.
 
     Raises:
         BenchError: one of them is wrong.
@@ -117,27 +116,27 @@ def _checked(given: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
     from benchsuite.launch.asked import Asked, fresh
 
     data = str(Path(given["data"]).absolute()) if given["data"] else None
-    settled = fresh(
+    return fresh(
         Asked(given["profile"], given["only"], given["exclude"], given["changes"], data, given["repeat"]), os.environ
     )
-    return settled.profile.name, (settled.data_root,) if settled.data_root else ()
 
 
-def _fleet(
-    wanted: Request, given: dict[str, Any], name: str, partition: str, nodes: Sequence[Node], mounts: tuple[str, ...]
-) -> Fleet:
+def _fleet(wanted: Request, given: dict[str, Any], settled: Settled, partition: str, nodes: Sequence[Node]) -> Fleet:
     import secrets
 
-    from benchsuite.cluster import script, submit
+    from benchsuite.cluster import across, script, submit
     from benchsuite.cluster.fleet import Fleet
 
-    in_image = wanted.container is not None
+    in_image, jobs = wanted.container is not None, settled.profile.jobs
     return Fleet(
         run_id=secrets.token_hex(4),
         created=datetime.now(timezone.utc).isoformat(),
         command=tuple(sys.argv),
-        profile=name,
+        profile=settled.profile.name,
         nodes=tuple(node.name for node in nodes),
+        each=any(job.placement.nodes == 1 for job in jobs),
+        across=across.most_nodes(jobs, nodes),
+        spanning=across.spanning(jobs),
         words=tuple(_words(given)),
         changes=tuple(given["changes"]),
         repeats=given["repeat"],
@@ -147,7 +146,7 @@ def _fleet(
         python=submit.interpreter(),
         cwd=str(Path.cwd()),
         environ=script.set_in_script(os.environ) if in_image else submit.environment(os.environ),
-        mounts=mounts,
+        mounts=(settled.data_root,) if settled.data_root else (),
     )
 
 
@@ -180,7 +179,7 @@ def _show(fleet: Fleet, nodes: Sequence[Node], out: Path) -> int:
 
 def _resume(wanted: Request, given: dict[str, Any], detach: bool) -> int:
     """Continue a run: submit the nodes that have tasks left, and wait for all."""
-    from benchsuite.cluster import slurm, submit
+    from benchsuite.cluster import submit
     from benchsuite.cluster.fleet import FleetDir
     from benchsuite.cluster.survey import Survey
     from benchsuite.commands._nodes import close
@@ -204,11 +203,7 @@ def _resume(wanted: Request, given: dict[str, Any], detach: bool) -> int:
     more = given["repeat"]
     left = {status.node for status in statuses if not status.live and (more or status.to_run)}
     fleet = folder.fleet()
-    nodes = [node for node in slurm.nodes(fleet.partition) if node.name in left]
-    for node in nodes:
-        if not node.usable:
-            click.echo(f"{node.name}: is {node.state} and cannot run jobs; it is left out", err=True)
-    nodes = [node for node in nodes if node.usable]
+    nodes = _usable(fleet, left)
     if not nodes and not any(status.live for status in statuses):
         click.echo("Nothing to do: no node that can run jobs has tasks left. A higher --repeat adds repeats.", err=True)
         return close(statuses, shown)
@@ -217,6 +212,25 @@ def _resume(wanted: Request, given: dict[str, Any], detach: bool) -> int:
     if given["dry_run"]:
         return _show(fleet, nodes, folder.path)
     return _submit_and_wait(folder, nodes, detach, shown, wanted.sbatch_args, more)
+
+
+def _usable(fleet: Fleet, left: set[str]) -> list[Node]:
+    """What can be submitted of the folders that have tasks left. A line says what cannot."""
+    from benchsuite.cluster import across, slurm
+    from benchsuite.cluster.fleet import ACROSS
+
+    known = slurm.nodes(fleet.partition)
+    nodes = [node for node in known if node.name in left]
+    for node in nodes:
+        if not node.usable:
+            click.echo(f"{node.name}: is {node.state} and cannot run jobs; it is left out", err=True)
+    nodes = [node for node in nodes if node.usable]
+    if ACROSS in left:
+        if why := across.not_usable(fleet, known):
+            click.echo(f"{why}; it is left out", err=True)
+        else:
+            nodes.append(across.together(fleet, known))
+    return nodes
 
 
 def _submit_and_wait(

@@ -17,6 +17,7 @@ import click
 
 from benchsuite.commands import completion
 from benchsuite.commands._changes import WithChanges
+from benchsuite.commands._over_nodes import join_options
 from benchsuite.commands._slurm import slurm_options
 from benchsuite.commands._traces import add_tracks, new_folder, recorded
 from benchsuite.describe.invocation import (
@@ -80,6 +81,7 @@ _EPILOG = (
 @click.option("--dry-run", is_flag=True, help="Print each task and its command line; start nothing.")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 @slurm_options
+@join_options
 def command(
     profile: str | None,
     data: str | None,

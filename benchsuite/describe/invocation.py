@@ -12,6 +12,8 @@ from pathlib import Path
 # The options of `benchsuite jobs` that choose jobs.
 ONLY, EXCLUDE = "--name", "--exclude"
 ISOLATION, NO_CGEXEC, REQUIRE_ISOLATION = "--isolation", "--no-cgexec", "--require-isolation"
+# The option by which it takes part in a run over nodes.
+JOIN = "--join"
 
 
 @dataclass(frozen=True)

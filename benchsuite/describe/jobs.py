@@ -9,7 +9,7 @@ import msgspec
 
 from benchsuite import files
 from benchsuite.data import descriptor
-from benchsuite.describe import entries, goal, sharing
+from benchsuite.describe import entries, goal, sharing, spanning
 from benchsuite.describe.arrays import check_array
 from benchsuite.describe.overrides import FIELDS, Overrides
 from benchsuite.describe.pipelining import check_pipeline, with_plan
@@ -143,9 +143,7 @@ def _job(name: str, fields: Mapping[str, Any], at: str) -> Job:
 
 
 def _checked(job: Job, at: str) -> Job:
-    if job.placement.nodes != 1:
-        supported = f"only {', '.join(PLACEMENTS)} are supported by this version"
-        raise ProfileError(f"{at}: field 'placement': {supported}")
+    spanning.check(job, at)
     check_array(job, at)
     _check_ranks(job, at)
     _check_times(job, at)
@@ -177,7 +175,7 @@ def _check_ranks(job: Job, at: str) -> None:
     """Raises ProfileError: several ranks are asked for, and the placement or the model allows one only."""
     parallel = job.training.parallel
     of_parallel = (parallel.dp or 1) > 1 or (parallel.fsdp or 1) != 1 or parallel.pp is not None
-    several = job.placement.devices in ("progression", "all") or of_parallel
+    several = job.placement.devices in ("progression", "all") or of_parallel or job.placement.nodes > 1
     if job.placement.devices == "each" and of_parallel:
         field = "dp" if parallel.fsdp is None else "dp and fsdp"
         if parallel.pp is not None:

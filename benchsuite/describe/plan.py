@@ -7,24 +7,25 @@ plan decided (cell, row, axes, wave, id), so that no other module derives it aga
 from __future__ import annotations
 
 import itertools
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from benchsuite.describe import entries, sharing
+from benchsuite.describe import entries, sharing, spanning
 from benchsuite.describe.arrays import with_array
-from benchsuite.describe.containers import missing_engine
 from benchsuite.describe.matrix import Cell, cells, with_copies
 from benchsuite.describe.names import cell_name, wave_name
+from benchsuite.describe.obstacles import missing_packages, too_small
+from benchsuite.describe.spanning import Seat
 from benchsuite.describe.tasks import (
     FIT,
     PLACE_AXES,
     THREAD_VARIABLES,
     Gpu,
     Job,
+    NodeShare,
     Plan,
     Task,
     Wave,
@@ -50,6 +51,7 @@ class Place:
         axes: the axis of a progression, with the value of this place; empty for other placements.
         skip: why the task cannot run; None if it can.
         copy: the number among the copies that share the place; None if it has a single task.
+        nodes: the part of each node; empty for a task on one machine.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -58,6 +60,7 @@ class Place:
     axes: Mapping[str, int] = field(default_factory=dict)
     skip: str | None = None
     copy: int | None = None
+    nodes: tuple[NodeShare, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def make_plan(
     environ: Mapping[str, str],
     repeats: int = 1,
     data_root: str | None = None,
+    seats: Sequence[Seat] = (),
 ) -> Plan:
     """The plan of a run, in the order of repeats, jobs, cells, and the number of GPUs of a progression.
 
@@ -90,6 +94,7 @@ def make_plan(
         gpus: the visible GPUs, in their order.
         environ: the environment that workers will inherit; each task records those variables that affect speed.
         data_root: the folder of the data sets.
+        seats: the agents of a run over nodes, whose GPUs count instead; empty for a run on one machine.
 
     Raises:
         UsageError: a job asks for more ranks than there are GPUs.
@@ -99,7 +104,7 @@ def make_plan(
     tasks = [
         make_task(cell, place, around, repeat)
         for repeat, cell in itertools.product(range(repeats), unrolled)
-        for place in places(cell.job, gpus)
+        for place in places(cell.job, gpus, seats)
     ]
     return plan_of(tasks)
 
@@ -148,6 +153,7 @@ def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task
         copy=place.copy or 0,
         gpus=place.gpus,
         ranks=place.ranks,
+        nodes=place.nodes,
         data_root=around.data_root,
         environ=task_environ(job, place.gpus, around.environ),
         skip=place.skip or missing_packages(job) or too_small(job, place.gpus) or sharing.why_not(job, place.gpus),
@@ -178,12 +184,16 @@ def again(old: Task, job: Job, place: Place) -> Task:
     return msgspec.structs.replace(task, id=old.id, copy=old.copy, cwd=old.cwd)
 
 
-def places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
+def places(job: Job, gpus: Sequence[Gpu], seats: Sequence[Seat] = ()) -> Iterator[Place]:
     """The places of a job in one repeat, once for each copy that trains in a process of its own.
 
     Raises:
-        UsageError: as `_places`.
+        UsageError: as `_places` and `spread`.
     """
+    if seats or job.placement.nodes > 1:
+        found = spanning.spread(job, seats) if seats else spanning.alone(job)
+        yield Place(found.gpus, found.ranks, skip=found.skip, nodes=found.shares)
+        return
     for place in _places(job, gpus):
         yield from _each_copy(job, place)
 
@@ -248,30 +258,6 @@ def _apart(gpus: Sequence[Gpu]) -> str | None:
 def _step(ranks: int, gpus: Sequence[Gpu], skip: str | None = None) -> Place:
     """The place of a progression with this number of GPUs or, on the CPU, of ranks."""
     return Place(tuple(gpus), ranks, ranks - 1, {"gpus" if gpus or skip else "ranks": ranks}, skip)
-
-
-def missing_packages(job: Job) -> str | None:
-    """Why a job's model cannot be imported here, with the command that installs what is missing; None if it can.
-
-    A job in a container needs an engine instead.
-    """
-    if job.container:
-        return missing_engine(job.container)
-    missing = entries.declared(job.model, job.entry).missing()
-    wanted = " ".join(shlex.quote(package) for package in missing)
-    return f"a package is missing: pip install {wanted}" if missing else None
-
-
-def too_small(job: Job, gpus: Sequence[Gpu]) -> str | None:
-    """Why a job does not fit in the memory of its GPUs, with a remedy; None if it fits, or if its need is not known."""
-    if job.gpu_memory_gib is None or job.params.get("batch_size") == "auto":
-        return None
-    for gpu in gpus:
-        if gpu.memory_bytes is not None and gpu.memory_bytes < job.gpu_memory_gib * 2**30:
-            has = f"GPU {gpu.visible_index} has {gpu.memory_bytes / 2**30:.1f} GiB"
-            remedy = "lower its batch size (-- --batch-size N), or leave the job out (--exclude)"
-            return f"the job needs {job.gpu_memory_gib:g} GiB of GPU memory, and {has}: {remedy}"
-    return None
 
 
 def task_environ(job: Job, gpus: Sequence[Gpu], environ: Mapping[str, str]) -> dict[str, str]:

@@ -64,7 +64,7 @@ class Placement(Record, frozen=True, kw_only=True):
         Meta(description="a task on each GPU, groups of 1 to N GPUs in turn, one group on all GPUs, or no GPU"),
     ] = "each"
     at_least: Annotated[int, Meta(gt=0, description="with fewer visible GPUs the job is skipped")] = 1
-    nodes: Annotated[int, Meta(description="machines that a task spans")] = 1
+    nodes: Annotated[int, Meta(description="nodes that a task spans")] = 1
     cpu_allowed: Annotated[bool, Meta(description="without any GPU, the job runs on the CPU")] = False
 
 
@@ -217,6 +217,14 @@ class Trace(Record, frozen=True, kw_only=True):
     kernels: Annotated[int, Meta(gt=0, description="for ncu: kernels that are recorded at most")] = 200
 
 
+class NodeShare(Record, frozen=True, kw_only=True):
+    """The part of a task over nodes that one agent runs: the ranks after those of the agents before it."""
+
+    node: Annotated[str, Meta(description="name of the agent: its node")]
+    ranks: Annotated[int, Meta(gt=0, description="ranks that it starts")]
+    gpus: Annotated[int, Meta(ge=0, description="GPUs of the task on it, one for each rank; 0: the CPU")] = 0
+
+
 class Task(Record, frozen=True, kw_only=True):
     """A job in its place: all that is needed to run it, now or again."""
 
@@ -234,6 +242,7 @@ class Task(Record, frozen=True, kw_only=True):
     ranks: Annotated[
         int, Meta(gt=0, description="processes that train one model, one for each GPU or all on the CPU")
     ] = 1
+    nodes: Annotated[tuple[NodeShare, ...], Meta(description="parts in the order of ranks; empty: one machine")] = ()
     data_root: Annotated[str | None, Meta(description="folder of the data sets")] = None
     environ: Annotated[
         dict[str, str], Meta(description="recorded environment variables, with the job's own `env`")
@@ -248,7 +257,9 @@ class Task(Record, frozen=True, kw_only=True):
 
     @property
     def device(self) -> str:
-        """The place in words: "GPU 0", "GPU 0,1" or "CPU"."""
+        """The place in words: "GPU 0", "GPU 0,1" or "CPU"; over nodes "2 nodes, 16 GPUs"."""
+        if self.nodes:
+            return f"{len(self.nodes)} nodes, {self.ranks} {'GPUs' if self.gpus else 'ranks on the CPU'}"
         if self.gpus:
             return "GPU " + ",".join(str(g.visible_index) for g in self.gpus)
         return "CPU" if self.ranks == 1 else f"CPU, {self.ranks} ranks"

@@ -13,23 +13,21 @@ from pathlib import Path
 
 from benchsuite.describe.tasks import RENDEZVOUS, Task, recorded_environ
 from benchsuite.errors import OutputError, reason
-from benchsuite.events import Assignment, control_file
+from benchsuite.events import Assignment, Member, control_file
 from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
 from benchsuite.launch.containers import Contained, Needs, needs_of, worker_command
 from benchsuite.launch.context import RunContext, WaveContext
 from benchsuite.launch.profilers import profiler
-from benchsuite.launch.supervise import Ended, Exit, Supervision
-from benchsuite.launch.worker_events import EventFiles, TaskEvents
+from benchsuite.launch.supervise import Exit, Supervision
+from benchsuite.launch.worker_events import EventFiles
+from benchsuite.launch.working import Working
 from benchsuite.rundir import slug
 from benchsuite.schema import to_json
 from benchsuite.writing import write_new
 
-# A task that has measured and only holds is stopped at its deadline, and has this long to write its last event.
-LAST_WORDS_S = 30.0
 
-
-class Child:
+class Child(Working):
     """A running worker.
 
     Args:
@@ -38,11 +36,8 @@ class Child:
         wave: what the means have provided. A task that is alone in its wave does not hold.
         probe_of: if given, the worker only tries whether its batch fits; the attempt is noted under this task.
         prepares: if given, the worker trains a few steps before the run's tasks; the attempt is noted under this task.
-
-    Attributes:
-        go_s: when the worker was allowed to begin, on CLOCK_MONOTONIC; None before.
-        deadline_s: when it must have ended, on CLOCK_MONOTONIC.
-        exit: how it went; None until `finish`.
+        member: of a task over nodes, the part that this machine runs.
+        checkpoints: the path of the checkpoints of a task over nodes, which the first node gives.
 
     Raises:
         OutputError: the worker cannot be started.
@@ -58,18 +53,14 @@ class Child:
         *,
         probe_of: Task | None = None,
         prepares: Task | None = None,
+        member: Member | None = None,
+        checkpoints: str | None = None,
     ) -> None:
-        self.task, self.tenant, self.wave = task, tenant, wave
-        self.attempt = run.ledger.attempt(task)
-        self.go_s: float | None = None
-        self.stop_said = False
-        self.exit: Exit | None = None
-        self._behind: str | None = None
+        events, err = run.ledger.log(task, "events.jsonl"), run.ledger.log(task, "err")
+        files = EventFiles(events, task.ranks)
+        super().__init__(task, run.ledger.attempt(task), wave, err, files, run.asked_to_stop)
+        self.tenant, self._member, self._checkpoints = tenant, member, checkpoints
         self._closed = False
-        self._asked_to_stop = run.asked_to_stop
-        self.err = run.ledger.log(task, "err")
-        events = run.ledger.log(task, "events.jsonl")
-        self._events = EventFiles(events, task.ranks)
         self.contained = Contained(task.job.container) if task.job.container else None
         by_file = task.ranks > 1 or self.contained  # an engine hands no pipe on
         self._control = Path(control_file(str(events))) if by_file else None
@@ -98,7 +89,8 @@ class Child:
             data=self.wave.data.folder if self.wave.data else None,
             control_fd=control,
             control_file=str(self._control) if self._control else None,
-            checkpoints=None if probe or not (prefix := run.ledger.checkpoints(task)) else str(prefix),
+            member=self._member,
+            checkpoints=None if probe or not (prefix := self._prefix(run)) else prefix,
             hold_limit_s=0.0 if alone else task.job.max_time_s,
             probe=probe,
         )
@@ -126,16 +118,18 @@ class Child:
             why = reason(error) if isinstance(error, OSError) else str(error)
             raise OutputError(f"{file}: cannot start a task: {why}") from None
 
+    def _prefix(self, run: RunContext) -> str | None:
+        """The path of the task's checkpoints, without `.epochN`; None if it writes none."""
+        if self._member:
+            return self._checkpoints
+        own = run.ledger.checkpoints(self.task)
+        return str(own) if own else None
+
     def _needs(self, run: RunContext) -> Needs:
         """What the worker needs of its host if it runs in a container."""
         worker = {**self.tenant.environ, **self.task.environ, **self.wave.environ}
         data = self.wave.data.folder.path if self.wave.data else None
         return needs_of(self.task, run.ledger.rundir.path, run.environ, data, self.tenant.described(), worker)
-
-    @property
-    def seen(self) -> TaskEvents:
-        """What its processes have reported so far."""
-        return self._events.seen
 
     def step(self) -> bool:
         """Read new events and end the worker if it is time; True once it is gone or given up. Never waits for it."""
@@ -143,33 +137,9 @@ class Child:
         self._events.read()
         return over
 
-    def _why_end(self) -> Ended | None:
-        if self._asked_to_stop():
-            return "interrupted"
-        if self.seen.damaged:
-            return "damaged"
-        if time.monotonic() <= self.deadline_s:
-            return None
-        if self.seen.measured and not self.stop_said:
-            self.say_stop()
-            self.deadline_s += LAST_WORDS_S
-            return None
-        self._behind = self._events.behind()
-        return "timed_out"
-
-    def say_go(self) -> None:
-        """Let a ready worker begin."""
-        self.go_s = time.monotonic()
-        self._say(b"go\n")
-
-    def say_stop(self) -> None:
-        """Let a worker that holds for its neighbours end."""
-        self.stop_said = True
-        self._say(b"stop\n")
-
-    def _say(self, word: bytes) -> None:
+    def _say(self, word: str) -> None:
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._say_fd, word)
+            os.write(self._say_fd, f"{word}\n".encode())
 
     def finish(self) -> Exit:
         """End what is left of the tree and of its group, and read the last events; how the worker went."""

@@ -44,8 +44,11 @@ class Ledger:
             return None
         return self.rundir.checkpoints(task, self.attempt(task))
 
-    def began(self, event: str, task: Task, tree: Tree) -> None:
+    def began(self, event: str, task: Task, tree: Tree | None) -> None:
         """Note a started process and this one, its parent; pid, boot and start time identify both later.
+
+        Args:
+            tree: the process; None for a task over nodes, whose processes the agents start.
 
         Raises:
             OSError: the line cannot be written.
@@ -58,11 +61,11 @@ class Ledger:
                 at=_now().isoformat(),
                 monotonic_s=time.monotonic(),
                 boot_id=self._boot_id,
-                pid=tree.pid,
-                ticks=tree.ticks,
+                pid=tree.pid if tree else None,
+                ticks=tree.ticks if tree else None,
                 parent_pid=self._parent[0],
                 parent_ticks=self._parent[1],
-                mark=tree.mark,
+                mark=tree.mark if tree else None,
             )
         )
 

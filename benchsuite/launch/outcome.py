@@ -132,7 +132,7 @@ def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
     sharing = child.wave.sharing.used(child.task) if child.wave.sharing else None
     if status == "ok" and sharing and sharing.in_use is False:
         status, error = "failed", Failure(kind=sharing.way, message=f"sharing {sharing.way}: {sharing.seen}")
-    result = _result(child.task, child.attempt, setting, status, error, seen, clock)
+    result = result_of(child.task, child.attempt, setting, status, error, seen, clock)
     tenant, contained = child.tenant.described(), child.contained
     return msgspec.structs.replace(
         result,
@@ -157,7 +157,7 @@ def finished(child: Child, setting: Setting, telemetry: Telemetry) -> Result:
 
 def not_started(task: Task, attempt: int, setting: Setting, status: Status, error: Failure) -> Result:
     """The result of a task that was skipped, or whose wave could not start."""
-    return _result(task, attempt, setting, status, error, TaskEvents(), read_clock())
+    return result_of(task, attempt, setting, status, error, TaskEvents(), read_clock())
 
 
 def orphaned(task: Task, attempt: int, seen: TaskEvents, run: Run, start: Attempt | None) -> Result:
@@ -179,13 +179,13 @@ def orphaned(task: Task, attempt: int, seen: TaskEvents, run: Run, start: Attemp
     )
     ready_s = seen.ready.at_s if seen.ready else None
     return msgspec.structs.replace(
-        _result(task, attempt, setting, "interrupted", error, seen, clock),
+        result_of(task, attempt, setting, "interrupted", error, seen, clock),
         tenant=Tenant(asked=task.job.tenant, reason="not known: the run was cut off"),
         timeline=Timeline(clock=clock, queued_s=setting.queued_s, started_s=began_s, ready_s=ready_s),
     )
 
 
-def _result(
+def result_of(
     task: Task,
     attempt: int,
     setting: Setting,

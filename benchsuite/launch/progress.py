@@ -17,8 +17,8 @@ from rich.table import Table
 
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import one_line
-from benchsuite.launch.child import Child
 from benchsuite.launch.forecast import Forecast, in_words
+from benchsuite.launch.working import Working
 from benchsuite.records import FAILURES, Result
 from benchsuite.rundir import RunDir
 
@@ -129,7 +129,7 @@ class Progress:
             with contextlib.suppress(OSError):
                 self._live.update(f"{escape(tasks[0].cell)}: preparing")
 
-    def look(self, children: Sequence[Child]) -> None:
+    def look(self, children: Sequence[Working]) -> None:
         if self._live:
             with contextlib.suppress(OSError):
                 self._live.update(self._table(children))
@@ -158,7 +158,7 @@ class Progress:
         if self._keep:
             self._keep(result)
 
-    def _table(self, children: Sequence[Child]) -> Table:
+    def _table(self, children: Sequence[Working]) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for heading in ("job", "on", "state", "rate", "left"):
             table.add_column(heading, justify="right" if heading in ("rate", "left") else "left", no_wrap=True)
@@ -187,14 +187,14 @@ def _log(result: Result, folder: Path) -> Path | None:
     return next((log for log in logs if log.is_file() and log.stat().st_size), None)
 
 
-def _rate(child: Child) -> float | None:
+def _rate(child: Working) -> float | None:
     if not child.seen.slices:
         return None
     last = child.seen.slices[-1].slice  # of rank 0; the others that count process as many items
     return _counting(child) * last.items / last.elapsed_s if last.elapsed_s > 0 else None
 
 
-def _counting(child: Child) -> int:
+def _counting(child: Working) -> int:
     """The ranks whose items count."""
     return sum(rank.ready is None or rank.ready.counts_items for rank in child.seen.ranks)
 
@@ -203,7 +203,7 @@ def _short(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
-def _state(child: Child, now_s: float) -> str:
+def _state(child: Working, now_s: float) -> str:
     """What a task does; while nothing can be measured yet, with the seconds since its start."""
     since = f"{now_s - child.started_s:.0f} s"
     if child.go_s is None:
@@ -211,7 +211,7 @@ def _state(child: Child, now_s: float) -> str:
     return "holding" if child.seen.measured else "measuring"
 
 
-def left_s(child: Child, now_s: float) -> float | None:
+def left_s(child: Working, now_s: float) -> float | None:
     """Seconds until a task's stop rule is met at its present rate; None as long as that is unknown."""
     if child.go_s is None:
         return None

@@ -25,7 +25,7 @@ from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.lock import locked
 from benchsuite.launch.outcome import Setting
 from benchsuite.launch.resume import Left, changes_since, left_of, mend
-from benchsuite.launch.waves import Observer, RunMeans, Runner
+from benchsuite.launch.waves import Observer, RunMeans, Runner, Team
 from benchsuite.records import Machine, Run, Tenant
 from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
 from benchsuite.writing import write_new
@@ -45,6 +45,7 @@ class Invocation:
         share: the share of an earlier task; if given, tasks get no more than it.
         kept: further files of the run folder, by their paths below it.
         allow_mig: may the division of a GPU into MIG instances be changed?
+        team: the agents of a run over nodes; None for a run on one machine.
     """
 
     machine: Machine
@@ -55,6 +56,7 @@ class Invocation:
     share: Tenant | None = None
     kept: Mapping[str, bytes] = field(default_factory=dict)
     allow_mig: bool = False
+    team: Team | None = None
 
 
 def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how: Invocation) -> RunDir:
@@ -72,7 +74,8 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
         command=tuple(how.command),
         profile=profile,
         repeats=plan.repeats,
-        machines=(how.machine,),
+        machines=_machines(how),
+        seats=how.team.seats if how.team else (),
         code=setting.code,
     )
     recordable.check(run, plan, out)
@@ -93,6 +96,12 @@ def execute(plan: Plan, profile: ProfileUsed, out: Path, observer: Showing, how:
                     runner = Runner(Ledger(rundir), means, how.environ, observer, interrupt)
                     runner.run(runner.settled(plan).waves)
     return rundir
+
+
+def _machines(how: Invocation) -> tuple[Machine, ...]:
+    """The machine of this process, then those of the agents."""
+    of_agents = how.team.machines if how.team else ()
+    return (how.machine, *(machine for machine in of_agents if machine != how.machine))
 
 
 def _keep(out: Path, kept: Mapping[str, bytes]) -> None:
@@ -170,7 +179,10 @@ def _unseal(out: Path) -> Iterator[str]:
 
 @contextmanager
 def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
-    """Fences and monitor for the tasks of a plan, released at the end."""
+    """Fences and monitor for the tasks of a plan, released at the end. In a run over nodes the agents have them."""
+    if how.team:
+        yield RunMeans(setting, Fencing("none", require=False), Monitor([]), how.allow_mig, how.team)
+        return
     largest = max((sum(task.skip is None for task in wave.tasks) for wave in plan.waves), default=1) or 1
     fencing = Fencing.choose(how.isolation, require=how.require_isolation, largest=largest)
     try:
@@ -185,6 +197,10 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
 
 def _report(observer: Observer, means: RunMeans, how: Invocation, tasks: Sequence[Task]) -> None:
     """Show the leftovers of dead runs, the data sets that are missing, and the fences and counters that are missing."""
+    if means.team:
+        for line in means.team.notes:
+            observer.say(line)
+        return
     lines = [*means.fencing.swept, *means.fencing.unknown, *not_ready(tasks)]
     found = means.fencing.describe()
     if how.isolation in ("auto", "cgroup") and (not found.cpu.startswith("cpuset") or found.memory == "none"):

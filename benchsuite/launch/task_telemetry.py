@@ -55,7 +55,8 @@ def summary(monitor: Monitor, child: Child, rundir: RunDir) -> Telemetry:
     The samples of all its time go to `telemetry/`. If they cannot be written, a note says so.
     """
     began_s, now_s = child.started_s, time.monotonic()
-    measured = [s for s in child.seen.slices if s.slice.phase == "measure"]
+    of_first = next((rank.slices for rank in child.seen.ranks if rank.slices), [])  # over nodes, not every rank is here
+    measured = [s for s in of_first if s.slice.phase == "measure"]
     start_s, end_s = began_s, now_s
     if measured:
         start_s, end_s = measured[0].origin_s, measured[-1].origin_s + measured[-1].slice.end_s

@@ -6,12 +6,13 @@ import time
 from collections.abc import Sequence
 
 from benchsuite.launch.child import Child
+from benchsuite.launch.working import Working
 
 # A neighbour that is not ready by then, or by half of the shortest timeout, no longer keeps the others waiting.
 READY_LIMIT_S = 300.0
 
 
-def say(running: Sequence[Child]) -> None:
+def say(running: Sequence[Working]) -> None:
     """Say go once all workers are ready, or the limit of the wait is over. Say stop once all have measured."""
     _look(running)
     waiting = [c for c in running if c.seen.ready and c.go_s is None]
@@ -28,7 +29,8 @@ def say(running: Sequence[Child]) -> None:
                 child.say_stop()
 
 
-def _look(running: Sequence[Child]) -> None:
+def _look(running: Sequence[Working]) -> None:
     proof = next((child.wave.sharing for child in running), None)
     if proof:
-        proof.look([(child.task, child.tree.pid) for child in running if child.seen.ready])
+        ready = (child for child in running if child.seen.ready and isinstance(child, Child))
+        proof.look([(child.task, child.tree.pid) for child in ready])

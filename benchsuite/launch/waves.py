@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from benchsuite.describe.spanning import Seat
 from benchsuite.describe.tasks import Plan, Task, Wave
 from benchsuite.errors import BenchError, reason
 from benchsuite.host.monitor import Monitor
@@ -22,7 +23,8 @@ from benchsuite.launch.means import MEANS
 from benchsuite.launch.outcome import Setting, finished, not_started
 from benchsuite.launch.supervise import GRACE_S
 from benchsuite.launch.task_telemetry import follow, summary
-from benchsuite.records import Failure, Result, Status
+from benchsuite.launch.working import Working
+from benchsuite.records import Failure, Machine, Result, Status
 
 LOOK_EVERY_S = 0.1
 
@@ -39,21 +41,49 @@ class Observer(Protocol):
     def wave(self, tasks: Sequence[Task]) -> None:
         """These tasks are next."""
 
-    def look(self, children: Sequence[Child]) -> None:
+    def look(self, children: Sequence[Working]) -> None:
         """These workers run; called ten times a second."""
 
     def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
         """A task is over. If its result could not be written, `path` is None and `problem` says why."""
 
 
+class Team(Protocol):
+    """The agents of a run over nodes, which fence, sample and start the ranks of their nodes."""
+
+    notes: list[str]
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """The agents, for the plan."""
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """Their machines, each once."""
+
+    def start(self, run: RunContext, task: Task, wave: WaveContext) -> Working:
+        """Start a task over nodes. Raises OSError: its files cannot be written."""
+
+    def result(self, working: Working, setting: Setting) -> Result:
+        """The result of a task that is finished."""
+
+    def lost(self, tasks: Sequence[Task]) -> str | None:
+        """Why tasks cannot run, since an agent of theirs is gone; None if they can."""
+
+
 @dataclass(frozen=True)
 class RunMeans:
-    """What all waves of a run share: the facts around the run, the fences, and the monitor."""
+    """What all waves of a run share: the facts around the run, the fences, the monitor, and the agents of other nodes.
+
+    Attributes:
+        team: None for a run on one machine. With it, fences and monitor of this process are not used.
+    """
 
     setting: Setting
     fencing: Fencing
     monitor: Monitor
     allow_mig: bool = False
+    team: Team | None = None
 
 
 class Runner:
@@ -69,6 +99,7 @@ class Runner:
         self, ledger: Ledger, means: RunMeans, environ: Mapping[str, str], observer: Observer, interrupt: Interrupt
     ) -> None:
         self._setting, self._observer, self._interrupt = means.setting, observer, interrupt
+        self._team = means.team
         self._context = RunContext(
             ledger,
             environ,
@@ -102,6 +133,9 @@ class Runner:
         with orphans.adopted() as end_orphans:
             for wave in waves:
                 self._interrupt.check()
+                if self._team and (why := self._team.lost(wave.tasks)):
+                    self._observer.say(f"{why}; the tasks that are left are not started")
+                    break
                 self._observer.wave(wave.tasks)
                 self._wave(wave.tasks)
                 for line in end_orphans():
@@ -117,7 +151,7 @@ class Runner:
             return
         with ExitStack() as given_back:
             try:
-                for mean in MEANS:
+                for mean in () if self._team else MEANS:
                     wave = given_back.enter_context(mean(self._context, wave))
                     self._interrupt.check()
             except WaveError as error:
@@ -127,11 +161,14 @@ class Runner:
                 return
             self._watch([given_back.enter_context(closing(child)) for child in self._start(wave)])
 
-    def _start(self, wave: WaveContext) -> Iterator[Child]:
+    def _start(self, wave: WaveContext) -> Iterator[Working]:
         """Start the tasks one by one; one that cannot be started has its result at once."""
-        for task, tenant in zip(wave.tasks, wave.tenants, strict=True):
+        for place, task in enumerate(wave.tasks):
             try:
-                child = Child(self._context, task, tenant, wave)
+                if self._team:
+                    yield self._team.start(self._context, task, wave)
+                    continue
+                child = Child(self._context, task, wave.tenants[place], wave)
             except BenchError as error:
                 self._not_started(task, "failed", Failure(kind="start", message=str(error)))
                 continue
@@ -142,7 +179,7 @@ class Runner:
             follow(self._context.monitor, child)
             yield child
 
-    def _watch(self, children: Sequence[Child]) -> None:
+    def _watch(self, children: Sequence[Working]) -> None:
         """Until all workers have ended: say go and stop at the right times, end late tasks, and write the results."""
         running = list(children)
         while running:
@@ -164,9 +201,13 @@ class Runner:
         for line in self._context.monitor.news():
             self._observer.say(line)
 
-    def _end(self, child: Child) -> None:
+    def _end(self, child: Working) -> None:
         with closing(child):
             child.finish()
+            if not isinstance(child, Child):
+                assert self._team
+                self._keep(self._team.result(child, self._setting))
+                return
             seen = summary(self._context.monitor, child, self._context.ledger.rundir)
             self._say_news()
             self._keep(finished(child, self._setting, seen))

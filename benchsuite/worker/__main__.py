@@ -31,7 +31,7 @@ from benchsuite.worker.measuring import Measuring
 from benchsuite.worker.memory import needed, no_device_memory
 from benchsuite.worker.parent_death import die_with_parent
 from benchsuite.worker.precision import set_precision
-from benchsuite.worker.ranks import Ranks, is_of_peers, join, rank_of
+from benchsuite.worker.ranks import Ranks, is_of_peers, join, local_rank_of, rank_of
 from benchsuite.worker.step import Step
 from benchsuite.worker.tracing import OUTSIDE, traced
 from benchsuite.worker.warmup import PROBE_S, probe, warm_up
@@ -106,7 +106,7 @@ def _clean(text: str) -> str:
 def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     task, control = assignment.task, Control(control_fd(assignment, rank))
     module = module_of(task)
-    device = open_device("cuda" if task.gpus else "cpu", rank)
+    device = open_device("cuda" if task.gpus else "cpu", local_rank_of(os.environ) if task.ranks > 1 else 0)
     ranks = _joined(assignment, device) if task.ranks > 1 else None
     set_precision(task.job.training.precision, device.name)
     workload, *others = build_each(module, task, rank)

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.errors import reason
-from benchsuite.events import PULSE_BYTES, Assignment, EventWriter, Raised, pulse_file
+from benchsuite.events import PULSE_BYTES, Assignment, EventWriter, Member, Raised, pulse_file
 from benchsuite.worker.exits import TOGETHER_S, Exits
 from benchsuite.worker.parent_death import die_with_parent
 
@@ -36,8 +36,10 @@ def main(task_file: str) -> int:
     assignment = msgspec.json.decode(Path(task_file).read_bytes(), type=Assignment)
     events = EventWriter(assignment.events)
     ranks, port = assignment.task.ranks, assignment.task.job.training.parallel.port
+    if assignment.member:
+        port = None if assignment.member.node else assignment.member.port  # the first part serves the rendezvous
     Path(pulse_file(assignment.events)).write_bytes(bytes(2 * ranks * PULSE_BYTES))
-    problem = _port_in_use(port) if port else None
+    problem = _port_in_use(port, given=assignment.member is None) if port else None
     if problem is None:
         problem = _launch(task_file, assignment, events)
     if problem is None:
@@ -61,15 +63,18 @@ def _launch(task_file: str, assignment: Assignment, events: EventWriter) -> tupl
     safe_path = ["-P"] if sys.version_info >= (3, 11) else []
     command = [*safe_path, "-m", "benchsuite.worker", task_file]
     for attempt in range(1, TRIES + 1):
+        member = assignment.member or Member(
+            node=0, nodes=1, ranks=ranks, address="127.0.0.1", port=port or _free_port()
+        )
         config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=ranks,
-            run_id=f"benchsuite-{os.getpid()}-{attempt}",
-            rdzv_backend="static",  # this process serves the rendezvous, at exactly this port
-            rdzv_endpoint=f"127.0.0.1:{port or _free_port()}",
-            rdzv_configs={"rank": 0, "timeout": RENDEZVOUS_S},
-            local_addr="127.0.0.1",
+            min_nodes=member.nodes,
+            max_nodes=member.nodes,
+            nproc_per_node=member.ranks,
+            run_id=f"benchsuite-{member.port if assignment.member else os.getpid()}-{attempt}",
+            rdzv_backend="static",  # the launcher of the first part serves the rendezvous, at exactly this port
+            rdzv_endpoint=f"{member.address}:{member.port}",
+            rdzv_configs={"rank": member.node, "timeout": RENDEZVOUS_S},
+            local_addr=member.address,
             max_restarts=0,
             monitor_interval=0.1,
         )
@@ -85,6 +90,8 @@ def _launch(task_file: str, assignment: Assignment, events: EventWriter) -> tupl
             # Another process may take the port between its choice and its use.
             if "address already in use" not in str(error).lower() and "EADDRINUSE" not in str(error):
                 return "rendezvous", f"the ranks could not meet: {str(error).strip().splitlines()[0]}"
+            if assignment.member:
+                return "rendezvous", f"the ranks could not meet: port {member.port} of {member.address} is in use"
             if port or attempt == TRIES:
                 where = f"port {port} (parallel.port)" if port else f"a port, in {TRIES} tries"
                 return "rendezvous", f"the ranks could not meet: {where} is in use"
@@ -102,18 +109,22 @@ def _free_port() -> int:
         return port
 
 
-def _port_in_use(port: int) -> tuple[str, str] | None:
-    """The error if the port of the profile is in use; None if it is free.
+def _port_in_use(port: int, *, given: bool) -> tuple[str, str] | None:
+    """The error if a port is in use; None if it is free.
 
     torch would connect to whatever listens there and wait for minutes.
+
+    Args:
+        given: the profile names the port.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            message = f"the ranks could not meet: port {port} (parallel.port) cannot be used: {reason(error)}"
-            return "rendezvous", f"{message}; give another, or leave it out"
+            of = " (parallel.port)" if given else ""
+            message = f"the ranks could not meet: port {port}{of} cannot be used: {reason(error)}"
+            return "rendezvous", f"{message}; give another, or leave it out" if given else message
     return None
 
 

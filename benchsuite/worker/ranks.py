@@ -91,6 +91,11 @@ def rank_of(environ: Mapping[str, str]) -> int:
     return int(environ.get("RANK", "0"))
 
 
+def local_rank_of(environ: Mapping[str, str]) -> int:
+    """The number of this rank among those of its launcher, which is the place of its GPU; 0 without a group."""
+    return int(environ.get("LOCAL_RANK", "0"))
+
+
 def join(device: str, timeout_s: float, pulse: str, backend: Backend | None = None) -> Ranks:
     """Join the other ranks at the place that the launcher put into the environment.
 

@@ -14,8 +14,9 @@ from benchsuite.rundir import RunDir
 
 # Lists of nodes in OUT: one name a line, or the record of `benchsuite jobs --slurm`, with the field `nodes`.
 NODES_FILE, SUBMITTED = "nodes.txt", ".cluster/fleet.json"
-# Folders in OUT that are no nodes.
-_NO_NODES = frozenset({"logs", "telemetry"})
+# Folders in OUT that are no nodes. The last one holds the results of jobs over nodes.
+ACROSS = "across-nodes"
+_NO_NODES = frozenset({"logs", "telemetry", ACROSS})
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ def find_fleet(out: Path, nodes_file: Path | None = None) -> FleetFolders | None
         raise ResultError(f"{out}: cannot be read: {reason(error)}") from None
     listed_in = nodes_file or next((file for name in (NODES_FILE, SUBMITTED) if (file := out / name).is_file()), None)
     listed = _listed(listed_in) if listed_in else None
+    if listed is not None and not inner and (out / ACROSS / "run.json").exists():
+        return None  # all its jobs are over nodes
     if listed is None:
         runs = [path for path in inner if (path / "run.json").exists()]
         return FleetFolders(out, {path.name: path for path in inner}) if _several_hosts(runs) else None
@@ -70,7 +73,7 @@ def only_run(out: Path) -> Path:
     """The one run folder within a folder that has no run.json itself; else the folder."""
     if look(out) != "folder" or (out / "run.json").exists():
         return out
-    runs = [path.parent for path in out.glob("*/run.json") if _may_be_a_node(path.parent)]
+    runs = [path.parent for path in out.glob("*/run.json") if not path.parent.name.startswith(".")]
     alone = len(runs) == 1 and not any(out.glob("*.json"))
     return runs[0] if alone else out
 

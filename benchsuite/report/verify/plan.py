@@ -28,7 +28,7 @@ from benchsuite.searches import CopiesSearch, Searches
 
 _OTHER = "verify it with the benchsuite that ran it"
 # The fields of a task that the plan decides. The others depend on the environment at planning.
-_DECIDED = ("profile", "repeat", "cell", "row", "axes", "per", "wave", "copy", "gpus", "ranks")
+_DECIDED = ("profile", "repeat", "cell", "row", "axes", "per", "wave", "copy", "gpus", "ranks", "nodes")
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
@@ -144,7 +144,7 @@ def _again(path: Path, run: Run) -> tuple[Profile, Plan]:
     profile = of_text(
         run.profile.text, Path(run.profile.path), only=chosen.only, exclude=chosen.exclude, overrides=overrides
     )
-    plan = make_plan(profile.name, profile.jobs, _visible(run), environ={}, repeats=run.repeats)
+    plan = make_plan(profile.name, profile.jobs, _visible(run), environ={}, repeats=run.repeats, seats=run.seats)
     return profile, with_numbers(plan, {cell: search.numbers for cell, search in _searches(path).items()})
 
 
