@@ -134,7 +134,7 @@ def _fleet(wanted: Request, given: dict[str, Any], settled: Settled, partition: 
         command=tuple(sys.argv),
         profile=settled.profile.name,
         nodes=tuple(node.name for node in nodes),
-        each=any(job.placement.nodes == 1 for job in jobs),
+        each=any(job.placement.spanned == 1 for job in jobs),
         across=across.most_nodes(jobs, nodes),
         spanning=across.spanning(jobs),
         words=tuple(_words(given)),

@@ -11,7 +11,7 @@ import msgspec
 
 from benchsuite.describe import work
 from benchsuite.describe.profile import names
-from benchsuite.describe.tasks import Job, recorded_environ
+from benchsuite.describe.tasks import Job, Task, recorded_environ
 from benchsuite.errors import BenchError, encodable
 from benchsuite.records import Code, Result
 from benchsuite.report.measure.window import Window
@@ -173,10 +173,16 @@ def task_summary(row: Row, workloads: _Workloads | None = None) -> TaskSummary:
         perf_unthrottled=without,
         unthrottled_reason=reason,
         gpus=tuple(TaskGpu(index=gpu.visible_index, uuid=gpu.uuid) for gpu in row.task.gpus),
+        nodes=nodes_of(row.task),
         use=use,
         unsampled=unsampled(row.result),
         file=row.file.name if row.file else None,
     )
+
+
+def nodes_of(task: Task) -> tuple[str, ...]:
+    """The nodes of a task over nodes. The agents of one node have numbers behind its name."""
+    return tuple(dict.fromkeys(share.node.partition(":")[0] for share in task.nodes))
 
 
 def _workload(row: Row, known: _Workloads) -> str:
