@@ -185,9 +185,9 @@ BAD: dict[str, tuple[Any, tuple[str, ...]]] = {
     "unknown field": ({"a": {**JOB, "argumets": {}}}, ("job 'a'", "unknown field 'argumets'")),
     "near field": ({"a": {**JOB, "max_cout": 3}}, ("did you mean 'max_count'?",)),
     "array with ranks": ({"a": {**JOB, "array": 2, "placement": "all_gpus"}}, ("one process trains all models",)),
-    "later placement": (
+    "a GPU of each node": (
         {"a": {**JOB, "placement": {"devices": "each", "nodes": 2}}},
-        ("field 'placement'", "only per_gpu", "supported"),
+        ("field 'placement'", "a job over nodes", "give devices all"),
     ),
     "no model": ({"a": {}}, ("give either 'model' or 'entry'",)),
     "two models": ({"a": {**JOB, "entry": "x:y"}}, ("give either 'model' or 'entry'",)),

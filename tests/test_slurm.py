@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -28,10 +29,10 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = tmp_path_factory.mktemp("cluster")
-    subprocess.run([sys.executable, TESTBED, "up", folder], check=True, capture_output=True)
+@contextlib.contextmanager
+def virtual_cluster(folder: Path, nodes: int) -> Iterator[None]:
+    """A cluster of virtual nodes, with the environment of its users."""
+    subprocess.run([sys.executable, TESTBED, "up", folder, f"--nodes={nodes}"], check=True, capture_output=True)
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(("SLURM", "SBATCH", "BENCHSUITE"))]:
             patch.delenv(name)
@@ -39,6 +40,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
         yield
     subprocess.run([sys.executable, TESTBED, "down", folder], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with virtual_cluster(tmp_path_factory.mktemp("cluster"), len(NODES)):
+        yield
 
 
 def slurm(*words: str) -> str:

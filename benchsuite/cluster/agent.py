@@ -38,12 +38,13 @@ from benchsuite.cluster.messages import (
     Start,
     Welcome,
 )
-from benchsuite.cluster.network import address_of_ssh, free_port, gloo_environ, interface_of
+from benchsuite.cluster.network import address_of_ssh, free_port, gloo_environ
 from benchsuite.cluster.part import Part
 from benchsuite.describe.spanning import Seat
 from benchsuite.describe.tasks import recorded_environ
 from benchsuite.errors import BenchError, UsageError
 from benchsuite.host import machine as host
+from benchsuite.host.interfaces import interface_of
 from benchsuite.host.monitor import Monitor
 from benchsuite.host.visible import chosen
 from benchsuite.isolation.fencing import Fencing, Isolation
@@ -54,7 +55,7 @@ from benchsuite.records import Failure, Machine
 
 # What an agent exits with if the recorder has refused it, and if the recorder is gone.
 REFUSED, ALONE = 2, 1
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.1
 
 
 def hello(

@@ -36,16 +36,17 @@ STORE_S = 120.0
 
 
 def local_agent(
-    name: str, number: int, node: int, gpus: Sequence[Gpu], environ: Mapping[str, str], log: IO[bytes]
+    name: str, number: int, node: int, gpus: Sequence[Gpu] | None, environ: Mapping[str, str], log: IO[bytes]
 ) -> tuple[Link[FromAgent], subprocess.Popen[bytes]]:
-    """Start an agent on this host, for these GPUs.
+    """Start an agent on this host.
 
     Args:
+        gpus: those that it may use; None for all that this process may use.
         log: gets what it prints.
     """
     words = [*python(), "-m", "benchsuite.cluster.agent", name, str(number), str(node)]
-    visible = ",".join(gpu.uuid for gpu in gpus) or NO_GPU
-    return started(words, {**environ, "CUDA_VISIBLE_DEVICES": visible}, log)
+    visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus) or NO_GPU}
+    return started(words, {**environ, **visible}, log)
 
 
 def started(
@@ -119,7 +120,8 @@ def recording(
         log = Path(folder) / "agent.err"
         with log.open("wb") as err:
             name = place.name if place.local_size == 1 else f"{place.name}:{place.local_rank}"
-            link, process = local_agent(name, 0, place.node, gpus, environ, err)
+            own = gpus if place.local_size > 1 else None
+            link, process = local_agent(name, 0, place.node, own, environ, err)
         opened.callback(_end, link, process)
         listener = opened.enter_context(contextlib.closing(_listen(place)))
         if place.store:
@@ -230,10 +232,8 @@ def recorder_of(place: Invited, stop: Callable[[], bool]) -> Link[FromRecorder]:
         except (OSError, UnicodeError) as error:
             why = reason(error) if isinstance(error, OSError) else str(error)
             time.sleep(0.2)
-    raise UsageError(
-        f"--join: number 0 cannot be reached at {place.address}, port {port}: {why}; check MASTER_ADDR and MASTER_PORT, "
-        "and that it has started"
-    )
+    remedy = "check MASTER_ADDR and MASTER_PORT, and that it has started"
+    raise UsageError(f"--join: number 0 cannot be reached at {place.address}, port {port}: {why}; {remedy}")
 
 
 def _in_store(place: Invited, what: str, value: str = "") -> str:

@@ -26,7 +26,8 @@ from benchsuite.errors import UsageError, one_line
 from benchsuite.launch.process import last_lines
 
 Launcher = Literal["ssh", "srun"]
-END_LIMIT_S = 15.0
+# An agent has the usual grace for its ranks. A client that still connects is ended by SIGTERM.
+END_LIMIT_S, TERM_LIMIT_S = 8.0, 2.0
 # The first value of an option counts, so that neither the user's file nor --ssh-arg replaces these.
 _SSH = (
     "-T",
@@ -135,11 +136,12 @@ def agents_on(
 def _end(link: Link[FromAgent], process: subprocess.Popen[bytes]) -> None:
     """End the client of an agent. The agent ends its ranks as soon as its link is closed, and then itself."""
     link.close()
-    try:
-        process.wait(END_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    for limit_s, end in ((END_LIMIT_S, process.terminate), (TERM_LIMIT_S, process.kill)):
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            end()
+    process.wait()
 
 
 def _why(host: str, log: Path, remote: Remote) -> Callable[[], str]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import socket
+import time
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -27,14 +28,19 @@ class LinkError(OSError):
 class Link(Generic[M]):
     """Sends messages and receives those of the kind `M`. Use `to_recorder` or `to_agent`.
 
+    Args:
+        noisy: lines before the first message that are none are skipped, such as those of a login shell.
+
     Attributes:
         closed: the other side is gone, and all that it sent was received.
     """
 
-    def __init__(self, kind: Any, given: int, taken: int, owner: socket.socket | None = None) -> None:
+    def __init__(
+        self, kind: Any, given: int, taken: int, owner: socket.socket | None = None, *, noisy: bool = False
+    ) -> None:
         self._decode = msgspec.json.Decoder(kind).decode
         self._in, self._out, self._owner = given, taken, owner
-        self._rest = b""
+        self._rest, self._noisy = b"", noisy
         self.closed = False
 
     def send(self, message: Any) -> None:
@@ -72,11 +78,23 @@ class Link(Generic[M]):
         if len(self._rest) > LONGEST_BYTES:
             self.closed = True
             raise LinkError(f"a message is longer than {LONGEST_BYTES:,} bytes")
-        try:
-            return [self._decode(line) for line in lines if line]
-        except (ValueError, RecursionError) as error:
-            self.closed = True
-            raise LinkError(f"no message of benchsuite: {error}") from None
+        found = []
+        for line in filter(None, lines):
+            try:
+                found.append(self._decode(line))
+                self._noisy = False
+            except (ValueError, RecursionError) as error:
+                if not self._noisy:
+                    self.closed = True
+                    raise LinkError(f"no message of benchsuite: {error}") from None
+        return found
+
+    def wait_closed(self, limit_s: float) -> None:
+        """Wait until the other side has closed the link, for at most this long. What it still says is lost."""
+        deadline = time.monotonic() + limit_s
+        with contextlib.suppress(LinkError):
+            while not self.closed and time.monotonic() < deadline:
+                self.receive(0.5)
 
     def close(self) -> None:
         """Close the link. May be called twice."""
@@ -99,7 +117,7 @@ def to_recorder(given: int, taken: int) -> Link[FromRecorder]:
 
 def to_agent(given: int, taken: int) -> Link[FromAgent]:
     """The link of a recorder to an agent over two pipes."""
-    return Link(FromAgent, given, taken)
+    return Link(FromAgent, given, taken, noisy=True)
 
 
 def recorder_at(connected: socket.socket) -> Link[FromRecorder]:

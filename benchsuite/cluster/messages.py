@@ -115,6 +115,7 @@ class Prepare(Record, frozen=True, kw_only=True, tag="prepare", tag_field="is"):
     """Prepare a task, but start nothing of it."""
 
     task: Annotated[Task, Meta(description="with the GPUs of this agent alone")]
+    first_rank: Annotated[int, Meta(description="number of the agent's first rank in the task")]
     ranks: Annotated[int, Meta(description="ranks of this agent")]
     checkpoints: Annotated[str | None, Meta(description="path of its checkpoints; null: it writes none")] = None
 

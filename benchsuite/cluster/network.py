@@ -8,8 +8,6 @@ import random
 import socket
 from collections.abc import Mapping
 
-import psutil
-
 # Below the ports that the kernel gives to outgoing connections (from 32768 on), so that none of them takes one between
 # its choice and its use.
 _PORTS = range(20_000, 30_000)
@@ -31,14 +29,6 @@ def address_of_ssh(environ: Mapping[str, str]) -> str:
     """The address by which the client of this ssh session reaches this host; empty outside of one."""
     words = environ.get("SSH_CONNECTION", "").split()
     return words[2] if len(words) == 4 else ""
-
-
-def interface_of(address: str) -> str | None:
-    """The network interface of this host with an address; None if there is no such interface."""
-    for name, known in psutil.net_if_addrs().items():
-        if any(one.address.partition("%")[0] == address for one in known):
-            return name
-    return None
 
 
 def is_loopback(address: str) -> bool:

@@ -158,7 +158,7 @@ class Part:
         """Send what is new in the files of the ranks."""
         log, task = self._ledger.log, self._task
         events = str(log(task, "events.jsonl"))
-        for rank in range(task.ranks):
+        for rank in range(self._asked.first_rank, self._asked.first_rank + self._asked.ranks):
             self._send_new(Path(rank_file(events, rank)), f"events.{rank}.jsonl")
         for name in (
             "events.jsonl",

@@ -46,17 +46,21 @@ cd {cwd} || leave {no_cwd}
 run=({run})
 words=({words})
 resume=({resume})
-ask=TERM
 {across}"${{run[@]}}" --version || leave {no_python}
 if [ -e "$out/$node/run.json" ]; then # Slurm or 'jobs --resume' starts this node again
     words=("${{resume[@]}}")
 fi
 
-# benchsuite gets SIGTERM if the job is asked to end, so that it keeps what is finished. srun would kill it by SIGTERM,
-# and passes USR1 on, which --join takes for the same.
+# benchsuite gets SIGTERM if the job is asked to end, so that it keeps what is finished. srun would kill its tasks at
+# once: of the jobs over nodes, the process on this host that records them gets the signal.
 near_limit=
-trap 'kill -"$ask" "$child"' TERM
-trap 'near_limit=yes; kill -"$ask" "$child"' USR1
+ask() {{
+    pid=
+    [ "$node" != {across_name} ] || pid=$(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' "$out/$node/.lock" 2>/dev/null)
+    kill -TERM "${{pid:-$child}}"
+}}
+trap ask TERM
+trap 'near_limit=yes; ask' USR1
 "${{run[@]}}" "${{words[@]}}" &
 child=$!
 while true; do
@@ -84,7 +88,6 @@ if [ "$node" = {across} ]; then # the jobs over nodes: an agent on each node
     run=({run})
     words=({words})
     resume=({resume})
-    ask=USR1
 fi
 """
 
@@ -117,6 +120,7 @@ def text(fleet: Fleet, out: Path, submission: int, repeats: int | None = None) -
         run=" ".join(map(shlex.quote, _run(fleet, out))),
         words=_words([*fleet.words, *without, *repeat], changes),
         resume=f'jobs --resume "$out/$node" {shlex.join(more)}'.rstrip(),
+        across_name=ACROSS,
         across=_across(fleet, out, repeat, more, changes) if fleet.across else "",
     )
 

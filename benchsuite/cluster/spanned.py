@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 REPORT_S = 2.0
 # After a part has ended well, the others have this long to end, too.
 TOGETHER_S = 30.0
+# A batch system sends SIGTERM to all processes of all nodes, not at the same instant: what fails this long before the
+# recorder notices it counts as ended by it.
+SWEPT_S = 2.0
 # An agent that was asked to end its part has the usual time for it, and this long to report.
 LAST_REPORT_S = 15.0
 
@@ -75,9 +78,15 @@ class Spanned(Working):
         prefix = run.ledger.checkpoints(task)
         for place, colleague in enumerate(colleagues):
             colleague.task = self
-            own = self._own(place)
-            path = str(prefix.absolute()) if prefix else None
-            colleague.link.send(Prepare(task=own, ranks=task.nodes[place].ranks, checkpoints=path))
+            first_rank = sum(share.ranks for share in task.nodes[:place])
+            colleague.link.send(
+                Prepare(
+                    task=self._own(place),
+                    first_rank=first_rank,
+                    ranks=task.nodes[place].ranks,
+                    checkpoints=str(prefix.absolute()) if prefix else None,
+                )
+            )
 
     def _own(self, place: int) -> Task:
         """The task as the agent in this place sees it: with its own GPUs."""
@@ -122,7 +131,7 @@ class Spanned(Working):
         if place not in self.parts:
             self._is_over(place, lost_part(colleague.hello, self.task))
             done = f"{len(self.seen.slices)} slices were finished"
-            self._fail(place, "lost", Failure(kind="node", message=f"{why}; {done}"))
+            self._fail(place, "interrupted", Failure(kind="node", message=f"{why}; {done}"))
 
     def _is_over(self, place: int, part: NodePart) -> None:
         colleague = self.colleagues[place]
@@ -162,6 +171,9 @@ class Spanned(Working):
         self._team.look()
         self._events.read()
         now_s = time.monotonic()
+        if self._ended is None and self._asked_to_stop():
+            self._end("interrupted")
+            self._asked_s = now_s - SWEPT_S
         if len(self.parts) == len(self.colleagues):
             return True
         if self._ended is None:

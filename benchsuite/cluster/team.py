@@ -72,7 +72,6 @@ class Team:
     def __init__(self, colleagues: Sequence[Colleague], asked_to_stop: Callable[[], bool]) -> None:
         self.colleagues, self._asked_to_stop = list(colleagues), asked_to_stop
         self.notes: list[str] = []
-        self._signalled = False
 
     @property
     def seats(self) -> tuple[Seat, ...]:
@@ -154,6 +153,8 @@ class Team:
             for message in said:
                 if isinstance(message, Refused):
                     raise UsageError(f"{one.name}: {message.message}")
+                if isinstance(message, Asked):
+                    os.kill(os.getpid(), signal.SIGTERM)
                 if isinstance(message, kind):
                     return message
             if one.link.closed:
@@ -175,11 +176,12 @@ class Team:
                 one.offset_s, one.offset_error_s = answer.at_s - (asked_s + took_s / 2), took_s / 2
 
     def start(self, run: RunContext, task: Task, wave: WaveContext) -> Spanned:
-        """Start a task over nodes.
+        """Start a task over nodes. An agent has one task at a time: no two tasks of a wave may have one in common.
 
         Raises:
             OSError: its files cannot be written.
         """
+        self._asked_to_stop = run.asked_to_stop
         by_name = {one.name: one for one in self.colleagues}
         return Spanned(self, [by_name[share.node] for share in task.nodes], run, task, wave)
 
@@ -210,8 +212,7 @@ class Team:
 
     def _take(self, one: Colleague, message: FromAgent) -> None:
         if isinstance(message, Asked):
-            if not self._signalled:  # a signal to one agent ends the run, as a signal to this process does
-                self._signalled = True
+            if not self._asked_to_stop():  # a signal to one agent ends the run, as a signal to this process does
                 os.kill(os.getpid(), signal.SIGTERM)
         elif isinstance(message, Refused):
             self.give_up(one, message.message)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -27,7 +27,7 @@ _OPTIONS = (
     click.option(JOIN, "join", is_flag=True, help="Take part in a run over nodes, under torchrun, srun and others."),
     click.option("--hosts", metavar="A,B", help="Run jobs over nodes on these hosts."),
 )
-LAUNCHER_OPTIONS = (
+_LAUNCHER_OPTIONS = (
     click.option(
         "--launcher",
         type=click.Choice(["ssh", "srun"]),
@@ -36,7 +36,20 @@ LAUNCHER_OPTIONS = (
     ),
     click.option("--ssh-arg", "ssh_args", multiple=True, metavar="A", help="Pass A to ssh; may be repeated."),
 )
-_ONE_MACHINE = {"timeline": "--profile", "cores": "--profile-fp32", "allow_mig": "--allow-mig"}
+# Options of `jobs` that a run over nodes does not have.
+_ONE_MACHINE = {
+    "timeline": "--profile",
+    "cores": "--profile-fp32",
+    "allow_mig": "--allow-mig",
+    "dry_run": "--dry-run",
+}
+
+
+def launcher_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that choose how agents on other hosts are started."""
+    for option in reversed(_LAUNCHER_OPTIONS):
+        function = option(function)
+    return function
 
 
 def join_options(function: Callable[..., int]) -> Callable[..., int]:
@@ -54,9 +67,10 @@ def join_options(function: Callable[..., int]) -> Callable[..., int]:
             raise UsageError(f"--{'launcher' if launcher else 'ssh-arg'}: needs --hosts A,B")
         return _join(given) if join else function(**given)
 
-    for option in reversed((*_OPTIONS, *LAUNCHER_OPTIONS)):
-        chosen = option(chosen)
-    return chosen
+    with_options = launcher_options(chosen)
+    for option in reversed(_OPTIONS):
+        with_options = option(with_options)
+    return with_options
 
 
 def _join(given: dict[str, Any]) -> int:
@@ -71,8 +85,6 @@ def _join(given: dict[str, Any]) -> int:
     machine = host.describe(os.environ)
     gpus = place.own(chosen(machine.gpus, settled.environ, machine.gpu_note))
     sha256 = settled.profile.used().sha256
-    # srun kills its tasks as soon as it gets SIGTERM. It passes SIGUSR1 on.
-    signal.signal(signal.SIGUSR1, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     with Interrupt() as interrupt:
         if place.rank:
             return _serve(place, gpus, machine, None if given["resume"] else sha256, interrupt)
@@ -170,8 +182,14 @@ def _serve(place: Invited, gpus: Any, machine: Any, sha256: str | None, interrup
 
     name = place.name if place.local_size == 1 else f"{place.name}:{place.local_rank}"
     seat = Seat(name=name, node=place.node, host=machine.host, gpus=gpus)
-    link = recorder_of(place, interrupt.asked)
-    return Agent(link, hello(seat, place.rank, machine, "", os.environ, sha256), os.environ).run()
+    with _interruptible(interrupt), contextlib.closing(recorder_of(place, interrupt.asked)) as link:
+        try:
+            return Agent(link, hello(seat, place.rank, machine, "", os.environ, sha256), os.environ).run()
+        except UsageError:
+            # srun ends all tasks as soon as one exits with an error: the recorder's own message comes first.
+            link.wait_closed(15.0)
+            time.sleep(1.0)
+            raise
 
 
 def _record_jobs(

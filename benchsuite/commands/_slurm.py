@@ -43,6 +43,10 @@ def slurm_options(function: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(function)
     def chosen(slurm: bool, **given: Any) -> int:
         asked = {name: given.pop(name) for name in _NEED_SLURM}
+        if slurm and (given["join"] or given["hosts"]):
+            raise UsageError(
+                f"--slurm: does not go with {'--join' if given['join'] else '--hosts'}; leave out one of them"
+            )
         if slurm or (given["resume"] and _is_fleet(given["out"] or given["profile"])):
             return _on_nodes(asked, given)
         for name in _NEED_SLURM:

@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchsuite.commands._changes import WithChanges
+from benchsuite.commands._hosts import give_ranks, hosts_of, obstacles, spread_over
+from benchsuite.commands._over_nodes import launcher_options, team_on, welcomed
 
 if TYPE_CHECKING:
+    from benchsuite.cluster.team import Team
     from benchsuite.describe.profile import Profile
+    from benchsuite.describe.tasks import Gpu
     from benchsuite.pipeline.layout import Layout
+    from benchsuite.records import Machine
 
 # The folder of a run in which the files of the configuration lie.
 KEPT = "driver"
@@ -40,6 +45,7 @@ KEPT = "driver"
 @click.option(
     "-o", "--out", metavar="OUT", help="New folder for the results.  [default: in the log_directory of CONFIG]"
 )
+@launcher_options
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 def command(
     config: Path,
@@ -49,31 +55,44 @@ def command(
     quiet: bool,
     data: str | None,
     out: str | None,
+    launcher: str | None,
+    ssh_args: tuple[str, ...],
     changes: tuple[str, ...],
 ) -> int:
     """Run a training of PipeDream.
 
     CONFIG is the YAML file of PipeDream's driver. Its stage configuration is found beside it, as PipeDream finds it.
+    Machines on other hosts are reached over ssh, or by srun in a Slurm allocation.
     After -- come job fields and parameters of the model, such as --max-steps 100.
     """
-    from benchsuite.errors import one_line
+    from benchsuite.errors import UsageError, one_line
     from benchsuite.pipeline import layout as layouts
     from benchsuite.pipeline.training import in_words, without_effect
 
     layout = layouts.of_file(config)
     where = one_line(str(config))
     fields = _fields(layout, where, resume=resume, mounts=mounts, contained=not no_container)
+    problems = _obstacles(layout, fields, launcher)
+    if problems and not quiet:
+        raise UsageError(f"{where}: {problems[0]}")
+    if hosts := hosts_of(layout):
+        spread_over(fields, hosts)
     if unused := without_effect(layout):
         click.echo(f"warning: {where}: without effect: {', '.join(unused)}", err=True)
     profile = _profile(config, layout, fields, changes)
     if quiet:
         for line in in_words(layout):
             click.echo(f"# {line}")
-        for line in _obstacles(layout, fields):
+        for line in problems:
             click.echo(f"# cannot run here: {line}")
         click.echo(json.dumps({config.stem: _changed(config, layout, fields, changes)}, indent=2))
         return 0
-    return _run(config, layout, fields, profile, data, out)
+    if not hosts:
+        return _run(config, layout, profile, data, out)
+    with team_on(hosts, launcher, ssh_args) as team:
+        give_ranks(team, layout)
+        with welcomed(team, "auto", False, profile.used().sha256):
+            return _run(config, layout, profile, data, out, team)
 
 
 def _fields(
@@ -91,22 +110,16 @@ def _fields(
         raise PipelineError(f"{where}: {error}") from None
 
 
-def _obstacles(layout: Layout, fields: dict[str, Any]) -> list[str]:
+def _obstacles(layout: Layout, fields: dict[str, Any], launcher: str | None) -> list[str]:
     """Why the job cannot run on this host or in this version, each in one line."""
     import msgspec
 
     from benchsuite.describe.containers import Container, engine_of
     from benchsuite.errors import one_line
-    from benchsuite.launch.machines import elsewhere
 
-    found = []
-    if hosts := elsewhere(layout.config.machines):
-        found.append(
-            f"field 'machines': {one_line(', '.join(hosts))}: not this host; this version starts ranks on its own host "
-            "only: write localhost:GPU"
-        )
+    found = obstacles(layout, fields, launcher)
     image = fields.get("container")
-    if image and engine_of(msgspec.convert(image, Container)) is None:
+    if image and not hosts_of(layout) and engine_of(msgspec.convert(image, Container)) is None:
         found.append(
             f"field 'container': no docker, podman or apptainer is on PATH to run {one_line(image['image'])}; install "
             "one, or give --no-container"
@@ -115,27 +128,21 @@ def _obstacles(layout: Layout, fields: dict[str, Any]) -> list[str]:
 
 
 def _run(
-    config: Path, layout: Layout, fields: dict[str, Any], profile: Profile, data: str | None, out: str | None
+    config: Path, layout: Layout, profile: Profile, data: str | None, out: str | None, team: Team | None = None
 ) -> int:
     from benchsuite.commands.jobs import run_plan
     from benchsuite.describe.plan import make_plan
-    from benchsuite.errors import BenchError, UsageError, one_line
+    from benchsuite.errors import BenchError
     from benchsuite.host import machine as host
-    from benchsuite.host.visible import chosen
-    from benchsuite.launch.machines import gpus_of
     from benchsuite.launch.session import Invocation
 
-    for problem in _obstacles(layout, fields):
-        raise UsageError(f"{one_line(str(config))}: {problem}")
     root = _data_root(layout, data)
     machine = host.describe(os.environ)
-    places = [place for stage in layout.stages for place in stage.places]
-    gpus, note = gpus_of(places, chosen(machine.gpus, os.environ, machine.gpu_note))
-    if note:
-        click.echo(f"warning: {one_line(note)}", err=True)
-    plan = make_plan(profile.name, profile.jobs, gpus, environ=os.environ, data_root=root)
+    gpus = [] if team else _gpus_here(layout, machine)
+    environ, seats = (team.environ, team.seats) if team else (os.environ, ())
+    plan = make_plan(profile.name, profile.jobs, gpus, environ=environ, data_root=root, seats=seats)
     folder = Path(out) if out else _new_folder(config, layout)
-    how = Invocation(machine, os.environ, sys.argv, kept=_kept(config, layout))
+    how = Invocation(machine, os.environ, sys.argv, kept=_kept(config, layout), team=team)
     try:
         return run_plan(plan, profile.used(), str(folder), False, how)
     except BenchError:
@@ -143,6 +150,23 @@ def _run(
             with contextlib.suppress(OSError):
                 folder.rmdir()  # the folder is empty, since nothing was started
         raise
+
+
+def _gpus_here(layout: Layout, machine: Machine) -> list[Gpu]:
+    """The GPUs of this host that the configuration names; a warning says if they are others.
+
+    Raises:
+        UsageError: there are too few.
+    """
+    from benchsuite.errors import one_line
+    from benchsuite.host.visible import chosen
+    from benchsuite.launch.machines import gpus_of
+
+    places = [place for stage in layout.stages for place in stage.places]
+    gpus, note = gpus_of(places, chosen(machine.gpus, os.environ, machine.gpu_note))
+    if note:
+        click.echo(f"warning: {one_line(note)}", err=True)
+    return gpus
 
 
 def _profile(config: Path, layout: Layout, fields: dict[str, Any], changes: Sequence[str]) -> Profile:

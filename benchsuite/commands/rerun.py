@@ -162,6 +162,11 @@ def _place(old: Task, job: Job, path: Path, machine: Machine, other_gpu: bool) -
     from benchsuite.errors import UsageError
     from benchsuite.host.visible import chosen as chosen_gpus
 
+    if job.placement.spanned > 1:
+        raise UsageError(
+            f"{path}: the task spans {job.placement.nodes} nodes, and a rerun has one machine; run its job again with "
+            "'benchsuite jobs'"
+        )
     gpus = chosen_gpus(machine.gpus, os.environ, machine.gpu_note)
     parallel, before = job.training.parallel, old.job.training.parallel
     same = all(getattr(parallel, field) == getattr(before, field) for field in ("dp", "fsdp", "pp", "replicas"))

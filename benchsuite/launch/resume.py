@@ -118,7 +118,10 @@ def check(at: Path, run: Run, before: Plan, now: Plan, machine: Machine) -> Plan
         raise UsageError(f"{at}: --repeat {now.repeats}: the run has {before.repeats} repeats already; give no fewer")
     if [task.nodes for task in before.tasks] != [task.nodes for task in now.tasks][: len(before.tasks)]:
         there = ", ".join(seat.name for seat in run.seats) or "one machine"
-        raise UsageError(f"{at}: the run was started on other nodes ({there}); continue on these, in that order")
+        raise UsageError(
+            f"{at}: the run was started on other nodes ({there}); continue on these: by --join or --hosts, or "
+            "by the folder of the run that --slurm started"
+        )
     places = [(t.id, tuple(g.uuid for g in t.gpus)) for t in before.tasks]
     if places != [(t.id, tuple(g.uuid for g in t.gpus)) for t in now.tasks][: len(places)]:
         there = ", ".join(run.machine.visible) or "none"

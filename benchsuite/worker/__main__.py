@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from benchsuite.errors import BenchError
+from benchsuite.errors import BenchError, ModelError
 from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, pulse_file, rank_file
 from benchsuite.measurement import PrecisionCheck, WarmUp, read_clock
 from benchsuite.models import Share, Workload
@@ -110,6 +110,8 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     ranks = _joined(assignment, device) if task.ranks > 1 else None
     set_precision(task.job.training.precision, device.name)
     workload, *others = build_each(module, task, rank)
+    if assignment.member and workload.by_ranks == "lead":
+        raise ModelError("one process of the model uses the GPUs of all ranks: it cannot span nodes")
     flops = FlopCount(workload) if rank == 0 and not assignment.probe else None
     step = make_step(workload, task.job.training, device.name, ranks, others)
     del others

@@ -45,8 +45,18 @@ def named(rng: np.random.Generator, nodes: int, spread: float, slow: tuple[str, 
 
 def rows(clusters: int, only: int | None) -> Iterator[str]:
     """A line of Markdown for each size of a cluster and spread."""
-    yield "| nodes | spread | clusters | with an alarm | node 10 % slower | and another | link 10 % slower | and another |"
-    yield "|---:|---:|---:|---:|---:|---:|---:|---:|"
+    heads = (
+        "nodes",
+        "spread",
+        "clusters",
+        "with an alarm",
+        "node 10 % slower",
+        "another",
+        "link 10 % slower",
+        "another",
+    )
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---:|' * len(heads)}"
     for nodes in SIZES:
         for spread in SPREADS if only in (None, nodes) else ():
             rng = np.random.default_rng(nodes)

@@ -29,6 +29,9 @@ SPREAD = 0.02
 LEAST, FAULT = 0.05, 0.10
 # Of even clusters whose nodes and links differ by no more than `SPREAD`, at most this share has an alarm.
 ERROR = 0.01
+# Where healthy places differ by more than `SPREAD`, few of them prove nothing. A fault from this many standard
+# deviations on is then named as not significant.
+SUSPECT_SDS = 3.0
 # With three nodes, each pair has parts of its own: nothing tells a link from its ends.
 MIN_NODES = 4
 # The median of fewer pairs does not outvote a slow link.
@@ -64,11 +67,13 @@ class SlowPlace:
         nodes: one name, or both ends of a link.
         effect: relative (-0.1: a tenth slower).
         adjusted: p after Holm's adjustment.
+        significant: false if the others differ so much that chance may explain it.
     """
 
     nodes: tuple[str, ...]
     effect: float
     adjusted: float
+    significant: bool = True
 
     @property
     def name(self) -> str:
@@ -77,7 +82,7 @@ class SlowPlace:
 
     @property
     def is_fault(self) -> bool:
-        return self.effect <= -FAULT
+        return self.significant and self.effect <= -FAULT
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,12 @@ class _Family:
         z = self.values / self.scale
         found: Floats = ndtr(z) if math.isinf(self.df) else stdtr(self.df, z)
         return found
+
+    @property
+    def suspects(self) -> NDArray[np.bool_]:
+        """What stands out without proof, since the scatter is estimated from few places."""
+        far: NDArray[np.bool_] = (self.values <= -SUSPECT_SDS * self.scale) & (self.values <= math.log1p(-FAULT))
+        return far & math.isfinite(self.df)
 
     def reach(self, tests: int) -> float:
         """The slowdown that the first step of Holm's procedure finds in 80 % of cases."""
@@ -154,10 +165,11 @@ def judge(nodes: Sequence[str], logs: Floats) -> Judged:
     adjusted = holm(np.concatenate([of_nodes.p, links.p]))
     places = [*((int(n),) for n in tested), *((int(a), int(b)) for a, b in ends)]
     effects = np.expm1(np.concatenate([of_nodes.values, links.values]))
+    suspects = np.concatenate([of_nodes.suspects, links.suspects])
     slow = [
-        SlowPlace(tuple(nodes[n] for n in place), float(effect), float(p))
-        for place, effect, p in zip(places, effects, adjusted, strict=True)
-        if p <= ERROR and effect <= -LEAST
+        SlowPlace(tuple(nodes[n] for n in place), float(effect), float(p), bool(p <= ERROR))
+        for place, effect, p, suspect in zip(places, effects, adjusted, suspects, strict=True)
+        if (p <= ERROR and effect <= -LEAST) or suspect
     ]
     smallest = {"node": of_nodes.reach(len(places)), "link": links.reach(len(places))}
     return Judged(found, tuple(sorted(slow, key=lambda one: (len(one.nodes), one.effect))), smallest)

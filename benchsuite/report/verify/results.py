@@ -89,13 +89,15 @@ def _differences(planned: Task, found: Task) -> Iterator[str]:
 
 def _machine(path: Path, run: Run, results: Mapping[str, Result]) -> Finding:
     """Results after a resumption may name other machine facts: another boot, a new driver."""
-    facts = hashed.facts(run.machine, path / "run.json")
+    facts = (*(one.sha256 for one in run.machines[1:]), *hashed.facts(run.machine, path / "run.json"))
+    drivers = {one.sha256: one.driver for one in run.machines}
     other = {name: result for name, result in results.items() if result.machine.facts_sha256 not in facts}
     later = {name for name, result in other.items() if run.resumed and result.timeline.clock.wall >= run.resumed[0][0]}
     troubles = [f"{name}: its machine facts are not those in run.json" for name in other if name not in later]
     for name, result in results.items():
-        if result.task.gpus and name not in later and result.machine.driver != run.machine.driver:
-            troubles.append(f"{name}: driver {result.machine.driver}, the run has {run.machine.driver}")
+        of_run = drivers.get(result.machine.facts_sha256, run.machine.driver)
+        if result.task.gpus and name not in later and result.machine.driver != of_run:
+            troubles.append(f"{name}: driver {result.machine.driver}, the run has {of_run}")
     if later and not troubles:
         text = f"{count(len(later), 'result')} after a resumption with other machine facts than run.json"
         return note("machine", f"{text}: another boot, driver or package", None, sorted(later))

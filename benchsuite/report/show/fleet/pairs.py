@@ -75,11 +75,15 @@ def slow_words(slow: SlowPlace, found: Tournament) -> str:
     if len(slow.nodes) == 1:
         own = found.of_node(slow.nodes[0])
         rate = f"{number(float(np.median(own)))} {_unit(found)} in the median of its {count(len(own), 'pair')}"
-        return f"node {one_line(slow.nodes[0], 60)} is {less} % slower than the median node: {rate}"
+        return f"node {one_line(slow.nodes[0], 60)} is {less} % slower than the median node: {rate}{_doubt(slow)}"
     one, other = (found.nodes.index(node) for node in slow.nodes)
     expected = number(float(found.rates[one, other]) / (1 + slow.effect))
     rate = f"{number(float(found.rates[one, other]))} {_unit(found)}, where its nodes reach {expected} with others"
-    return f"link {' - '.join(one_line(node, 60) for node in slow.nodes)} is {less} % slower than others: {rate}"
+    return f"link {' - '.join(one_line(node, 60) for node in slow.nodes)} is {less} % slower than others: {rate}{_doubt(slow)}"
+
+
+def _doubt(slow: SlowPlace) -> str:
+    return "" if slow.significant else "; it is not significant, since the others differ so much"
 
 
 def _even(found: Tournament) -> str:
@@ -155,7 +159,7 @@ def pairs_json(found: Tournament) -> dict[str, Any]:
         "verdict": [line.text for line in verdict(found)],
         "slow": [
             {"kind": "node" if len(one.nodes) == 1 else "link", "nodes": one.nodes, "effect": one.effect}
-            | {"adjusted_p": one.adjusted, "fault": one.is_fault}
+            | {"adjusted_p": one.adjusted, "significant": one.significant, "fault": one.is_fault}
             for one in judged.slow
         ],
         "failed_nodes": found.failed_nodes,
