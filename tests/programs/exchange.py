@@ -1,4 +1,4 @@
-"""A model of the tests: an exchange between the ranks of a group. The ranks of one host are slow, as with a bad link."""
+"""A model of the tests: an exchange between the ranks of a group, which is slow on one node."""
 
 from __future__ import annotations
 

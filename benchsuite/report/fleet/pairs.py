@@ -161,7 +161,7 @@ def judge(nodes: Sequence[str], logs: Floats) -> Judged:
     tested = np.flatnonzero(np.isfinite(found.effects))
     ends = np.argwhere(np.triu(np.isfinite(found.rest), 1))
     links = _links(found.rest[ends[:, 0], ends[:, 1]], len(tested))
-    of_nodes = _nodes(found.effects[tested], links.scale)
+    of_nodes = _nodes(found.effects[tested], links.scale / _both_ends(len(tested)))
     adjusted = holm(np.concatenate([of_nodes.p, links.p]))
     places = [*((int(n),) for n in tested), *((int(a), int(b)) for a, b in ends)]
     effects = np.expm1(np.concatenate([of_nodes.values, links.values]))
@@ -188,7 +188,12 @@ def _links(rest: Floats, nodes: int) -> _Family:
     """
     free = max(len(rest) - nodes, 1)
     scale, df = _scale(_TO_SIGMA * float(np.median(np.abs(rest))) * math.sqrt(len(rest) / free), free)
-    return _Family(rest, scale * math.sqrt(1 + 2 * _OF_MEDIAN / (nodes - 1)), df)
+    return _Family(rest, scale * _both_ends(nodes), df)
+
+
+def _both_ends(nodes: int) -> float:
+    """The factor by which the errors of two effects raise the standard deviation of a link's rest."""
+    return math.sqrt(1 + 2 * _OF_MEDIAN / (nodes - 1))
 
 
 def _nodes(effects: Floats, of_links: float) -> _Family:

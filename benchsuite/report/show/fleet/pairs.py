@@ -79,7 +79,8 @@ def slow_words(slow: SlowPlace, found: Tournament) -> str:
     one, other = (found.nodes.index(node) for node in slow.nodes)
     expected = number(float(found.rates[one, other]) / (1 + slow.effect))
     rate = f"{number(float(found.rates[one, other]))} {_unit(found)}, where its nodes reach {expected} with others"
-    return f"link {' - '.join(one_line(node, 60) for node in slow.nodes)} is {less} % slower than others: {rate}{_doubt(slow)}"
+    ends = " - ".join(one_line(node, 60) for node in slow.nodes)
+    return f"link {ends} is {less} % slower than others: {rate}{_doubt(slow)}"
 
 
 def _doubt(slow: SlowPlace) -> str:
