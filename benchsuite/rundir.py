@@ -250,7 +250,8 @@ def results(folder: Path) -> Iterator[tuple[Path, Result | str]]:
                 if not stat.S_ISREG(path.stat().st_mode):
                     yield path, "not a regular file"
                     continue
-                text = path.read_bytes()
+                with path.open("rb", buffering=0) as file:  # one read for the whole file: a report has thousands
+                    text = file.read()
                 if (result := current(text, Result)) is None:
                     content = decode(text)
                     if isinstance(content, dict) and content.get("kind") == "summary":

@@ -6,32 +6,36 @@ from collections.abc import Sequence
 
 from benchsuite.cluster.fleet import ACROSS, Fleet
 from benchsuite.cluster.slurm import Node, SlurmError
+from benchsuite.describe.placement import PAIRS
 from benchsuite.describe.tasks import Job
 from benchsuite.errors import UsageError
 
 
 def spanning(jobs: Sequence[Job]) -> tuple[str, ...]:
     """The names of the jobs over nodes."""
-    return tuple(job.name for job in jobs if job.placement.nodes > 1)
+    return tuple(job.name for job in jobs if job.placement.spanned > 1)
 
 
 def most_nodes(jobs: Sequence[Job], nodes: Sequence[Node]) -> tuple[str, ...]:
-    """The names of the nodes that the jobs over nodes need: the first of the run; empty without such a job.
+    """The names of the nodes that the jobs over nodes need: the first of the run, or all for pairs of nodes.
+
+    Empty without such a job.
 
     Raises:
         UsageError: a job spans more nodes than the run has, or a node has the name of the results folder.
     """
-    largest = max(jobs, key=lambda job: job.placement.nodes, default=None)
-    if largest is None or largest.placement.nodes == 1:
+    largest = max(jobs, key=lambda job: job.placement.spanned, default=None)
+    if largest is None or largest.placement.spanned == 1:
         return ()
-    if largest.placement.nodes > len(nodes):
+    if largest.placement.spanned > len(nodes):
         raise UsageError(
-            f"job '{largest.name}': it spans {largest.placement.nodes} nodes, and the run has {len(nodes)}; ask for "
+            f"job '{largest.name}': it spans {largest.placement.spanned} nodes, and the run has {len(nodes)}; ask for "
             f"more nodes, or leave it out: --exclude {largest.name}"
         )
     if any(node.name == ACROSS for node in nodes):
         raise UsageError(f"node {ACROSS}: its name is that of the results of jobs over nodes; leave it out")
-    return tuple(node.name for node in nodes[: largest.placement.nodes])
+    every = any(job.placement.nodes == PAIRS for job in jobs)
+    return tuple(node.name for node in nodes[: None if every else largest.placement.spanned])
 
 
 def with_across(fleet: Fleet, nodes: Sequence[Node]) -> list[Node]:

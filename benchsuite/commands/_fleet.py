@@ -63,7 +63,7 @@ def report_fleet(folders: FleetFolders, asked: Asked, targets: Sequence[Target],
     from benchsuite.report.fleet.folders import ACROSS
     from benchsuite.report.fleet.judge import judge_fleet
     from benchsuite.report.fleet.node import Scoring
-    from benchsuite.report.fleet.reading import read_nodes
+    from benchsuite.report.fleet.reading import read_nodes, read_tournaments
     from benchsuite.report.show.fleet.document import fleet_document, headline
     from benchsuite.report.show.fleet.files import drain_lines
     from benchsuite.report.show.terminal import render
@@ -72,7 +72,7 @@ def report_fleet(folders: FleetFolders, asked: Asked, targets: Sequence[Target],
     weights_for(None, asked.weights)  # a file that is not valid is an error of the user, not of each node
     scoring = Scoring(asked.weights, asked.penalized, asked.partial)
     records = read_nodes(folders, scoring, _progress(len(folders.folders)))
-    fleet = judge_fleet(folders, records, asked.margin)
+    fleet = judge_fleet(folders, records, asked.margin, read_tournaments(folders.out / ACROSS))
     if (folders.out / ACROSS / "run.json").exists():
         click.echo(f"Jobs over nodes have a report of their own: {program()} report {folders.out / ACROSS}", err=True)
     if drain:

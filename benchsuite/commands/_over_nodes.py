@@ -209,7 +209,7 @@ def _record_jobs(
     from benchsuite.launch.session import Invocation
 
     chosen = settled.profile
-    if all(job.placement.nodes == 1 for job in chosen.jobs):
+    if all(job.placement.spanned == 1 for job in chosen.jobs):
         team.refuse(message := f"{chosen.name}: no job spans nodes; give one the placement {{devices: all, nodes: 2}}")
         raise UsageError(message)
     with welcomed(team, settled.isolation, settled.require_isolation, chosen.used().sha256):

@@ -95,6 +95,8 @@ def _start(wanted: Request, given: dict[str, Any], detach: bool) -> int:
     if given["out"] in ("-", "") or (given["out"] or "").endswith(".json"):
         raise UsageError(f"-o {given['out']}: a run on many nodes needs a folder that all of them see")
     settled = _checked(given)
+    if given["budget"] and (over := across.spanning(settled.profile.jobs)):
+        raise UsageError(f"--budget: does not go with jobs over nodes ({', '.join(over)}); give --repeat instead")
     partition = request.partition_of(wanted)
     nodes = request.nodes_of(wanted, partition)
     fleet = _fleet(wanted, given, settled, partition, nodes)
@@ -140,7 +142,7 @@ def _fleet(wanted: Request, given: dict[str, Any], settled: Settled, partition: 
         command=tuple(sys.argv),
         profile=settled.profile.name,
         nodes=tuple(node.name for node in nodes),
-        each=any(job.placement.nodes == 1 for job in jobs),
+        each=any(job.placement.spanned == 1 for job in jobs),
         across=across.most_nodes(jobs, nodes),
         spanning=across.spanning(jobs),
         words=tuple(_words(given)),

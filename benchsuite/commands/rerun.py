@@ -170,7 +170,7 @@ def _place(old: Task, job: Job, path: Path, machine: Machine, other_gpu: bool) -
     from benchsuite.errors import UsageError
     from benchsuite.host.visible import chosen as chosen_gpus
 
-    if job.placement.nodes > 1:
+    if job.placement.spanned > 1:
         raise UsageError(
             f"{path}: the task spans {job.placement.nodes} nodes, and a rerun has one machine; run its job again with "
             "'benchsuite jobs'"

@@ -175,7 +175,7 @@ def _check_ranks(job: Job, at: str) -> None:
     """Raises ProfileError: several ranks are asked for, and the placement or the model allows one only."""
     parallel = job.training.parallel
     of_parallel = (parallel.dp or 1) > 1 or (parallel.fsdp or 1) != 1 or parallel.pp is not None
-    several = job.placement.devices in ("progression", "all") or of_parallel or job.placement.nodes > 1
+    several = job.placement.devices in ("progression", "all") or of_parallel or job.placement.spanned > 1
     if job.placement.devices == "each" and of_parallel:
         field = "dp" if parallel.fsdp is None else "dp and fsdp"
         if parallel.pp is not None:

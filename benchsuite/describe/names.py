@@ -22,6 +22,10 @@ def axis_value(value: Any) -> str:
     return json.dumps(value)
 
 
-def wave_name(row: str, repeat: int) -> str:
-    """The name of the wave in which the tasks of a row run in one repeat."""
-    return f"{row}.R{repeat}"
+def wave_name(row: str, repeat: int, part: int | None = None) -> str:
+    """The name of the wave in which the tasks of a row run in one repeat.
+
+    Args:
+        part: its number among the waves of the row; None if it is the only one.
+    """
+    return f"{row}.R{repeat}" + ("" if part is None else f".{part}")

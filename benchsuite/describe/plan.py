@@ -18,6 +18,7 @@ from benchsuite.describe.arrays import with_array
 from benchsuite.describe.matrix import Cell, cells, with_copies
 from benchsuite.describe.names import cell_name, wave_name
 from benchsuite.describe.obstacles import missing_packages, too_small
+from benchsuite.describe.placement import PAIRS
 from benchsuite.describe.spanning import Seat
 from benchsuite.describe.tasks import (
     FIT,
@@ -52,6 +53,7 @@ class Place:
         skip: why the task cannot run; None if it can.
         copy: the number among the copies that share the place; None if it has a single task.
         nodes: the part of each node; empty for a task on one machine.
+        part: the number of its wave, if the job has several waves in each repeat.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -61,6 +63,16 @@ class Place:
     skip: str | None = None
     copy: int | None = None
     nodes: tuple[NodeShare, ...] = ()
+    part: int | None = None
+
+    @property
+    def suffix(self) -> str:
+        """The end of the task's id, after the repeat."""
+        if self.part is not None:
+            return f".{'-'.join(share.node for share in self.nodes)}"
+        return "".join(
+            f".{of}" for of in (self.number, None if self.copy is None else f"c{self.copy}") if of is not None
+        )
 
 
 @dataclass(frozen=True)
@@ -138,10 +150,8 @@ def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task
     """The task of a cell in a place."""
     job = cell.job
     row = f"{cell.name}.{place.ranks}" if place.axes else cell.name
-    number = "" if place.number is None else f".{place.number}"
-    number += "" if place.copy is None else f".c{place.copy}"
     return Task(
-        id=f"{cell.name}.J{repeat}{number}",
+        id=f"{cell.name}.J{repeat}{place.suffix}",
         profile=around.profile,
         repeat=repeat,
         job=job,
@@ -149,7 +159,7 @@ def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task
         row=row,
         axes={**cell.axes, **place.axes},
         per=place.ranks if place.axes else 1,
-        wave=wave_name(row, repeat),
+        wave=wave_name(row, repeat, place.part),
         copy=place.copy or 0,
         gpus=place.gpus,
         ranks=place.ranks,
@@ -190,7 +200,11 @@ def places(job: Job, gpus: Sequence[Gpu], seats: Sequence[Seat] = ()) -> Iterato
     Raises:
         UsageError: as `_places` and `spread`.
     """
-    if seats or job.placement.nodes > 1:
+    if seats and job.placement.nodes == PAIRS:
+        for number, of in spanning.spread_pairs(job, seats):
+            yield Place(of.gpus, of.ranks, skip=of.skip, nodes=of.shares, part=number)
+        return
+    if seats or job.placement.spanned > 1:
         found = spanning.spread(job, seats) if seats else spanning.alone(job)
         yield Place(found.gpus, found.ranks, skip=found.skip, nodes=found.shares)
         return

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from msgspec import Meta
+from msgspec.structs import replace
 
+from benchsuite.describe.pairing import rounds
 from benchsuite.describe.tasks import FIT, Gpu, Job, NodeShare
 from benchsuite.errors import ProfileError, UsageError
 from benchsuite.schema import Record
+
+PAIR = 2
 
 
 class Seat(Record, frozen=True, kw_only=True):
@@ -50,7 +54,7 @@ def check(job: Job, at: str) -> None:
     Raises:
         ProfileError: another field does not go with several nodes.
     """
-    if job.placement.nodes < 1:
+    if job.placement.spanned < 1:
         raise ProfileError(f"{at}: field 'placement.nodes': {job.placement.nodes} is under 1; give a number of nodes")
     if job.placement.nodes == 1:
         return
@@ -70,7 +74,7 @@ def check(job: Job, at: str) -> None:
 
 def alone(job: Job) -> Spread:
     """The place of a job over nodes on one machine that runs on its own."""
-    nodes = job.placement.nodes
+    nodes = job.placement.spanned
     return Spread(skip=f"the job spans {nodes} nodes: start it with --slurm, --launcher ssh or --join; docs/cluster.md")
 
 
@@ -80,7 +84,7 @@ def spread(job: Job, seats: Sequence[Seat]) -> Spread:
     Raises:
         UsageError: there are too few nodes, or the ranks cannot be divided among them.
     """
-    nodes = job.placement.nodes
+    nodes = job.placement.spanned
     if nodes == 1:
         return Spread(skip="the job runs on one node, and this run is over nodes: start it without --join")
     there = len({seat.node for seat in seats})
@@ -96,6 +100,22 @@ def spread(job: Job, seats: Sequence[Seat]) -> Spread:
     ranks = job.training.parallel.ranks or _least_multiple(job.training.parallel.multiple, len(used))
     shares = [NodeShare(node=seat.name, ranks=of) for seat, of in zip(used, _each(job, ranks, used), strict=True)]
     return Spread(shares=tuple(shares), ranks=ranks)
+
+
+def spread_pairs(job: Job, seats: Sequence[Seat]) -> Iterator[tuple[int, Spread]]:
+    """The places of a job on each pair of nodes, with the numbers of their rounds: the pairs of a round run together.
+
+    Raises:
+        UsageError: the run has a single node, or the ranks cannot be divided among two.
+    """
+    nodes = sorted({seat.node for seat in seats})
+    if len(nodes) < PAIR:
+        raise UsageError(f"job '{job.name}': it runs on pairs of nodes, and the run has {len(nodes)}; start more")
+    for number, met in enumerate(rounds(len(nodes))):
+        for pair in met:
+            ends = [nodes[place] for place in pair]
+            own = [replace(seat, node=ends.index(seat.node)) for seat in seats if seat.node in ends]
+            yield number, spread(job, own)
 
 
 def _on_gpus(job: Job, used: Sequence[Seat]) -> Spread:

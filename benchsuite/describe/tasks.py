@@ -15,6 +15,8 @@ from msgspec import Meta
 from benchsuite.costs import CostAsked
 from benchsuite.describe.containers import Container
 from benchsuite.describe.goal import Kept, Target
+from benchsuite.describe.placement import PAIRS
+from benchsuite.describe.placement import Placement as Placement
 from benchsuite.describe.training import Training
 from benchsuite.schema import SCHEMA, Record
 
@@ -55,18 +57,6 @@ def looks_secret(name: str) -> bool:
 def recorded_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that a task records and a rerun restores. A worker inherits all others unrecorded."""
     return {name: environ[name] for name in sorted(environ) if _RECORDED.fullmatch(name) and not looks_secret(name)}
-
-
-class Placement(Record, frozen=True, kw_only=True):
-    """The placement of a job's tasks on the machine. Older files have two more fields, which had a single value."""
-
-    devices: Annotated[
-        Literal["each", "progression", "all", "none"],
-        Meta(description="a task on each GPU, groups of 1 to N GPUs in turn, one group on all GPUs, or no GPU"),
-    ] = "each"
-    at_least: Annotated[int, Meta(gt=0, description="with fewer visible GPUs the job is skipped")] = 1
-    nodes: Annotated[int, Meta(description="nodes that a task spans")] = 1
-    cpu_allowed: Annotated[bool, Meta(description="without any GPU, the job runs on the CPU")] = False
 
 
 class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -263,6 +253,8 @@ class Task(Record, frozen=True, kw_only=True):
     @property
     def device(self) -> str:
         """The place in words: "GPU 0", "GPU 0,1" or "CPU"; over nodes "2 nodes, 16 GPUs"."""
+        if self.nodes and self.job.placement.nodes == PAIRS:
+            return " - ".join(share.node for share in self.nodes)
         if self.nodes:
             return f"{len(self.nodes)} nodes, {self.ranks} {'GPUs' if self.gpus else 'ranks on the CPU'}"
         if self.gpus:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +13,7 @@ from benchsuite.report.fleet.folders import FleetFolders
 from benchsuite.report.fleet.grid import Grid, grids
 from benchsuite.report.fleet.node import NodeRecord
 from benchsuite.report.fleet.outliers import FleetOutlier, Found, fact_of, find_outliers, unlike_fact, usual_fact
+from benchsuite.report.fleet.tournament import Tournament
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.show.format import count, few, one_line, signed
 from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS
@@ -38,7 +39,7 @@ MIXABLE = (
 )
 _NAMED = 3
 
-Kind = Literal["not run", "failures", "slower", "faster", "hardware", "unlike", "software", "files"]
+Kind = Literal["pairs", "not run", "failures", "slower", "faster", "hardware", "unlike", "software", "files"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Fleet:
         mixed: fact -> value -> number of nodes, for facts with several values.
         one_host: host -> the folders that hold runs of it, if several do.
         least: the smallest effect that counts.
+        tournaments: of jobs on pairs of the nodes.
     """
 
     folders: FleetFolders
@@ -96,6 +98,7 @@ class Fleet:
     mixed: Mapping[str, Mapping[str, int]]
     one_host: Mapping[str, tuple[str, ...]]
     least: float
+    tournaments: tuple[Tournament, ...] = ()
 
     @property
     def outliers(self) -> tuple[FleetOutlier, ...]:
@@ -110,21 +113,44 @@ class Fleet:
         return any(node.record.any_ok for node in self.nodes)
 
 
-def judge_fleet(folders: FleetFolders, records: Sequence[NodeRecord], least: float) -> Fleet:
+def judge_fleet(
+    folders: FleetFolders, records: Sequence[NodeRecord], least: float, tournaments: tuple[Tournament, ...] = ()
+) -> Fleet:
     """Compare the nodes of each kind, and judge each node.
 
     Args:
         records: of the folders; missing nodes are added.
         least: the smallest effect that counts.
+        tournaments: of jobs on pairs of the nodes, which give reasons, too.
     """
     every = [*records, *(NodeRecord(name, "", problem="no results folder") for name in folders.missing)]
     of_kind = grids(every)
     found = tuple(find_outliers(grid, least, len(of_kind)) for grid in of_kind)
-    judged = [node for g, grid in enumerate(of_kind) for node in _judged(g, grid, found[g], folders)]
+    in_pairs = paired_reasons(tournaments)
+    judged = [node for g, grid in enumerate(of_kind) for node in _judged(g, grid, found[g], in_pairs)]
     judged += [FleetNode(record, "NOT RUN", (_problem(record),)) for record in every if record.problem]
     ranks = _ranks(judged)
     nodes = [_ranked(node, ranks.get(node.name)) for node in judged]
-    return Fleet(folders, tuple(sorted(nodes, key=_order)), of_kind, found, _mixed(every), _one_host(every), least)
+    in_order = tuple(sorted(nodes, key=_order))
+    return Fleet(folders, in_order, of_kind, found, _mixed(every), _one_host(every), least, tournaments)
+
+
+def paired_reasons(found: Iterable[Tournament]) -> dict[str, list[Reason]]:
+    """Node -> why its pairs make it suspicious. A slow link is a warning for both ends: the fabric may be at fault."""
+    reasons: dict[str, list[Reason]] = defaultdict(list)
+    for one in found:
+        for node in one.failed_nodes:
+            text = f"each of its pairs fails in {one_line(one.job, 60)}, and pairs of other nodes do not"
+            reasons[node].append(Reason("FAIL", "pairs", text))
+        for slow in one.judged.slow:
+            size = f"{signed(abs(slow.effect)).lstrip('+')} % slower in {one_line(one.job, 60)}"
+            if len(slow.nodes) == 1:
+                text = f"{size} with each other node"
+                reasons[slow.nodes[0]].append(Reason("FAIL" if slow.is_fault else "WARN", "pairs", text))
+                continue
+            for node, other in (slow.nodes, slow.nodes[::-1]):
+                reasons[node].append(Reason("WARN", "pairs", f"its link with {one_line(other, 60)} is {size}"))
+    return reasons
 
 
 def _ranked(node: FleetNode, rank: int | None) -> FleetNode:
@@ -147,7 +173,7 @@ def _problem(record: NodeRecord) -> Reason:
     return Reason("NOT RUN", "not run", one_line(record.problem, 300))
 
 
-def _judged(g: int, grid: Grid, found: Found, folders: FleetFolders) -> Iterator[FleetNode]:
+def _judged(g: int, grid: Grid, found: Found, in_pairs: Mapping[str, Sequence[Reason]]) -> Iterator[FleetNode]:
     by_node: dict[str, list[FleetOutlier]] = {}
     for outlier in found.outliers:
         by_node.setdefault(outlier.node, []).append(outlier)
@@ -160,6 +186,7 @@ def _judged(g: int, grid: Grid, found: Found, folders: FleetFolders) -> Iterator
             *never_words_of(grid, node),
             *(Reason("FAIL", "failures", text) for text in failing.get(node.name, ())),
             *(_slow(outlier) for outlier in by_node.get(node.name, ())),
+            *in_pairs.get(node.name, ()),
             *_fewer_gpus(node, usual_gpus),
             *_unlike_facts(node, facts, {cause for of in by_node.get(node.name, ()) for cause in of.causes}),
             *_unlike_work(grid, node),

@@ -268,9 +268,9 @@ def _by_repeat(places: Sequence[Cell]) -> dict[int, float]:
 
 
 def _figures(uses: Sequence[Use]) -> list[float]:
-    gauges = [mean_known(getattr(use, name) for use in uses) for name in GAUGES]
+    gauges = [mean_known([getattr(use, name) for use in uses]) for name in GAUGES]
     events = [use.clock_events for use in uses if use.clock_events is not None]
-    shares = [mean_known(of.get(name, 0.0) for of in events) for name in EVENTS]
+    shares = [mean_known([of.get(name, 0.0) for of in events]) for name in EVENTS]
     return [math.nan if value is None else float(value) for value in (*gauges, *shares)]
 
 

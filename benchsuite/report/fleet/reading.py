@@ -14,6 +14,7 @@ from pathlib import Path
 from benchsuite.errors import BenchError, ResultError, encodable, one_line, reason
 from benchsuite.report.fleet.folders import FleetFolders
 from benchsuite.report.fleet.node import NodeRecord, Scoring, node_record
+from benchsuite.report.fleet.tournament import Tournament, tournaments
 from benchsuite.report.read.load import load
 from benchsuite.report.stats.summarise import summarise
 
@@ -63,6 +64,15 @@ def read_node(name: str, folder: Path, scoring: Scoring) -> NodeRecord:
         return NodeRecord(name, shown, problem=f"its folder cannot be read: {reason(error)}")
     except (ValueError, ArithmeticError, LookupError) as error:
         return NodeRecord(name, shown, problem=f"its results cannot be used: {one_line(str(error))[:200]}")
+
+
+def read_tournaments(folder: Path) -> tuple[Tournament, ...]:
+    """The jobs on pairs of nodes of a run over nodes; empty if there is no run.
+
+    Raises:
+        ResultError: the folder cannot be read.
+    """
+    return tournaments(summarise(load(folder))) if (folder / "run.json").exists() else ()
 
 
 def usable_processors() -> int:

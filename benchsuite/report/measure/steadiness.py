@@ -10,10 +10,11 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from operator import mul, truediv
 
 from benchsuite.measurement import Slice
-from benchsuite.report.measure.window_error import Estimate, relative_rate
+from benchsuite.report.measure.window_error import Estimate, lengths_s, relative_rate
 from benchsuite.report.show.format import percent
 
 # A coefficient of variation of slice rates above this is noted. It does no harm where the window's error is small.
@@ -150,10 +151,10 @@ def steadiness(measured: Sequence[Slice], inside: Sequence[Slice]) -> Steadiness
 
 def _of_one_level(measured: Sequence[Slice], inside: Sequence[Slice], settled_s: float) -> list[Slice]:
     """The window's slices and their neighbours on both sides, as far as they are of the same level and kind."""
-    seconds, items = math.fsum(s.elapsed_s for s in inside), sum(s.items for s in inside)
+    seconds, items = math.fsum(lengths_s(inside)), sum(s.items for s in inside)
     if not items:
         return []
-    off = [abs(s.items / s.elapsed_s * seconds / items - 1) for s in measured]
+    off = [abs(s.items / (s.end_s - s.start_s) * seconds / items - 1) for s in measured]
     first = next(i for i, s in enumerate(measured) if s.start_s >= inside[0].start_s)
     behind = first + len(inside)
     far = max(SMALL_CHANGE, _FAR * max(off[first:behind]))
@@ -169,10 +170,10 @@ def stall(inside: Sequence[Slice]) -> Stall | None:
     """The slice that lost 1 % of the window's time or more, and holds over half of the squares of all that was lost."""
     if len(inside) < _FEWEST:
         return None
-    rates = [s.items / s.elapsed_s for s in inside]
-    usual = statistics.median(rates)
-    seconds = math.fsum(s.elapsed_s for s in inside)
-    lost = [(s.elapsed_s - s.items / usual) / seconds if usual else 0.0 for s in inside]
+    lengths, counts = lengths_s(inside), [s.items for s in inside]
+    usual = statistics.median(map(truediv, counts, lengths))
+    seconds = math.fsum(lengths)
+    lost = [(t - i / usual) / seconds if usual else 0.0 for t, i in zip(lengths, counts, strict=True)]
     worst = max(range(len(inside)), key=lost.__getitem__)
     if lost[worst] < SMALL_CHANGE / 2 or 2 * lost[worst] ** 2 <= math.fsum(one * one for one in lost):
         return None
@@ -201,7 +202,7 @@ def last_change(measured: Sequence[Slice]) -> Change | None:
 def _cut(series: Sequence[Slice], fewest: int) -> tuple[int, float] | None:
     """The number of slices before the change, `fewest` at least, and the relative change; None without a change."""
     n = len(series)
-    lengths, counts = [s.end_s - s.start_s for s in series], [s.items for s in series]
+    lengths, counts = lengths_s(series), [s.items for s in series]
     times, items = list(accumulate(lengths)), list(accumulate(counts))
     total_s, total = times[-1], items[-1]
     if not total:
@@ -235,25 +236,28 @@ def drift(inside: Sequence[Slice]) -> Estimate | None:
     The standard error is multiplied by sqrt((1 + r) / (1 - r)), r being the correlation of neighbouring residuals where
     it is positive: rates that wander are no evidence of a drift.
     """
-    total_s, total = math.fsum(s.elapsed_s for s in inside), sum(s.items for s in inside)
+    lengths, counts = lengths_s(inside), [s.items for s in inside]
+    total_s, total = math.fsum(lengths), sum(counts)
     if len(inside) < _FEWEST or not total:
         return None
-    weights = [s.elapsed_s / total_s for s in inside]
+    weights = [t / total_s for t in lengths]
     middles = [(s.start_s + s.end_s) / 2 for s in inside]
-    rates = [s.items / s.elapsed_s * total_s / total for s in inside]
-    middle = math.fsum(w * x for w, x in zip(weights, middles, strict=True))
-    squares = math.fsum(w * (x - middle) ** 2 for w, x in zip(weights, middles, strict=True))
-    slope = math.fsum(w * (x - middle) * y for w, x, y in zip(weights, middles, rates, strict=True)) / squares
-    rest = [y - 1 - slope * (x - middle) for x, y in zip(middles, rates, strict=True)]
-    left = math.fsum(w * e * e for w, e in zip(weights, rest, strict=True))
+    rates = [i / t * total_s / total for i, t in zip(counts, lengths, strict=True)]
+    middle = math.fsum(map(mul, weights, middles))
+    off = [x - middle for x in middles]
+    weighed = list(map(mul, weights, off))
+    squares = math.fsum([w * x**2 for w, x in zip(weights, off, strict=True)])
+    slope = math.fsum(map(mul, weighed, rates)) / squares
+    rest = [y - 1 - slope * x for x, y in zip(off, rates, strict=True)]
+    left = math.fsum([w * e * e for w, e in zip(weights, rest, strict=True)])
     error = math.sqrt(left / (len(inside) - 2) / squares)
     return Estimate(slope * DRIFT_SPAN_S, error * math.sqrt(_wandering(rest)) * DRIFT_SPAN_S, len(inside) - 2)
 
 
 def _wandering(rest: Sequence[float]) -> float:
     """(1 + r) / (1 - r): the factor by which correlated residuals increase the variance of a mean."""
-    squares = math.fsum(e * e for e in rest)
-    alike = math.fsum(a * b for a, b in pairwise(rest)) / squares if squares else 0.0
+    squares = math.fsum(map(mul, rest, rest))
+    alike = math.fsum(map(mul, rest, rest[1:])) / squares if squares else 0.0
     r = min(max(alike, 0.0), 0.9)
     return (1 + r) / (1 - r)
 
@@ -264,11 +268,12 @@ def spread(inside: Sequence[Slice]) -> Estimate | None:
     Its standard error is c * sqrt((0.5 + c**2) / (n - 1)) (Miller, 1991, "Asymptotic test statistics for coefficients
     of variation").
     """
-    seconds, items = math.fsum(s.elapsed_s for s in inside), sum(s.items for s in inside)
+    lengths, counts = lengths_s(inside), [s.items for s in inside]
+    seconds, items = math.fsum(lengths), sum(counts)
     if len(inside) < 2 or not items:
         return None
     perf = items / seconds
-    squares = (s.elapsed_s * (s.items / s.elapsed_s - perf) ** 2 for s in inside)
+    squares = [t * (i / t - perf) ** 2 for t, i in zip(lengths, counts, strict=True)]
     c = math.sqrt(math.fsum(squares) / seconds) / perf
     df = len(inside) - 1
     return Estimate(c, c * math.sqrt((0.5 + c * c) / df), df)

@@ -10,6 +10,7 @@ from typing import Literal
 from benchsuite.measurement import Slice, Stream
 from benchsuite.records import Result
 from benchsuite.report.measure.steadiness import UNKNOWN, Steadiness, least_steady, steadiness
+from benchsuite.report.measure.window_error import lengths_s
 
 WINDOW_S = 10.0
 END_CUT_S = 1.0
@@ -79,7 +80,7 @@ def stream_window(stream: Stream) -> Window:
     if not measured:
         return Window("empty", "no slice was recorded")
     inside = window_slices(measured)
-    seconds = math.fsum(s.elapsed_s for s in inside)
+    seconds = math.fsum(lengths_s(inside))
     dropped = len(measured) - len(inside)
     if seconds < MIN_WINDOW_S - TOLERANCE_S:
         return Window("insufficient", _too_short(measured, inside), dropped=dropped)
@@ -99,7 +100,7 @@ def stream_window(stream: Stream) -> Window:
 
 def measured_slices(stream: Stream) -> list[Slice]:
     """The timed slices of a stream, without `hold`."""
-    return [s for s in stream.slices if s.phase != "hold" and s.elapsed_s > 0]
+    return [s for s in stream.slices if s.phase != "hold" and s.end_s > s.start_s]
 
 
 def window_slices(measured: Sequence[Slice]) -> list[Slice]:
@@ -118,7 +119,7 @@ def window_slices(measured: Sequence[Slice]) -> list[Slice]:
     begin_s = end_s - WINDOW_S
     before = [s for s in measured if s.end_s <= latest_end_s]
     inside = [s for s in before if s.start_s >= max(begin_s, WARM_UP_S) - TOLERANCE_S]
-    seconds = math.fsum(s.elapsed_s for s in inside)
+    seconds = math.fsum(lengths_s(inside))
     for earlier in reversed(before[: len(before) - len(inside)]):
         if seconds >= MIN_WINDOW_S - TOLERANCE_S or earlier.start_s < min(begin_s, WARM_UP_S) - TOLERANCE_S:
             break

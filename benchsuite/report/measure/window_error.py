@@ -11,8 +11,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from operator import mul
+from functools import cache
+from itertools import accumulate, pairwise, repeat
+from operator import mul, sub
 
 from benchsuite.measurement import Slice
 
@@ -20,6 +21,8 @@ from benchsuite.measurement import Slice
 _ORDERS, _SLICES_EACH = 6, 3
 # Squares below this are rounding.
 _ROUNDING = 1e-24
+# A difference that leaves a smaller share of the squares has lost digits.
+_CANCELLED = 1e-3
 # A pause is a slice that lies this many standard deviations below the median; three at least show that they recur.
 _PAUSE_SDS, _PAUSES = 4.0, 3
 # Levels of Student's t for intervals of 95 and 99 %, and its bounds at 95 %.
@@ -70,13 +73,14 @@ def relative_rate(slices: Sequence[Slice], window: int) -> Estimate | None:
         slices: neighbours of one level, the window's among them.
         window: number of slices in the window.
     """
-    items, seconds, n = sum(s.items for s in slices), math.fsum(s.elapsed_s for s in slices), len(slices)
+    lengths, counts, n = lengths_s(slices), [s.items for s in slices], len(slices)
+    items, seconds = sum(counts), math.fsum(lengths)
     if n < 2 or not items:
         return None
     # Work beyond what the mean rate gives, in slices: weighs each rate by the length of its slice.
-    beyond = [n * (s.items / items - s.elapsed_s / seconds) for s in slices]
+    beyond = [n * (i / items - t / seconds) for i, t in zip(counts, lengths, strict=True)]
     variance, order = variance_of_mean(beyond, window)
-    pauses = regular_pauses(beyond, [n * s.elapsed_s / seconds for s in slices])
+    pauses = regular_pauses(beyond, [n * t / seconds for t in lengths])
     if pauses is not None:
         rest, pause = pauses
         without, without_order = variance_of_mean(rest, window)
@@ -87,13 +91,18 @@ def relative_rate(slices: Sequence[Slice], window: int) -> Estimate | None:
     return Estimate(1.0, math.sqrt(variance), n - 1 - order)
 
 
+def lengths_s(slices: Sequence[Slice]) -> list[float]:
+    """The lengths of slices in seconds."""
+    return [s.end_s - s.start_s for s in slices]
+
+
 def variance_of_mean(series: Sequence[float], size: int) -> tuple[float, int]:
     """The variance of the mean of `size` neighbours of a series with mean 0, and the order of the model behind it."""
     known, coefficients = _autoregression(series)
     order = len(coefficients)
-    while len(known) < size:
+    while order and len(known) < size:
         known.append(sum(map(mul, coefficients, reversed(known[len(known) - order :]))))
-    total = known[0] + 2 * math.fsum((1 - lag / size) * known[lag] for lag in range(1, size))
+    total = known[0] + 2 * math.fsum([(1 - lag / size) * known[lag] for lag in range(1, min(size, len(known)))])
     return max(total, 0.0) / size * len(series) / (len(series) - 1 - order), order
 
 
@@ -104,26 +113,35 @@ def _autoregression(series: Sequence[float]) -> tuple[list[float], list[float]]:
     small samples").
     """
     n = len(series)
-    forward, backward = list(series), list(series)
-    power = _squares(series) / n
+    ahead = behind = list(series)
+    whole = _squares(series)
+    power, squares = whole / n, 2 * whole
     known, coefficients = [power], list[float]()
-    best, chosen = math.inf, (known[:], coefficients)
+    best, chosen, k = math.inf, (0, coefficients), 0.0
     for order in range(min(_ORDERS, (n - 1) // _SLICES_EACH) + 1):
         if order:
-            ahead, behind = forward[1:], backward[:-1]
-            squares = _squares(ahead) + _squares(behind)
+            if order > 1:  # the errors of the model before this one, forward and backward
+                ahead, behind = _less(k, ahead, behind), _less(k, behind, ahead)
+            # The sum of the squares of both shrinks by k squared, and by those of the two that have no neighbour.
+            squares = (1 - k * k) * squares - ahead[0] ** 2 - behind[-1] ** 2
+            ahead, behind = ahead[1:], behind[:-1]
+            if squares < _CANCELLED * whole:
+                squares = _squares(ahead) + _squares(behind)
             k = 2 * sum(map(mul, ahead, behind)) / squares if squares > _ROUNDING else 0.0
             known.append(k * power + sum(map(mul, coefficients, reversed(known[1:]))))
-            coefficients = [*(c - k * d for c, d in zip(coefficients, reversed(coefficients), strict=True)), k]
-            forward = [a - k * b for a, b in zip(ahead, behind, strict=True)]
-            backward = [b - k * a for a, b in zip(ahead, behind, strict=True)]
+            coefficients = [*_less(k, coefficients, coefficients[::-1]), k]
             power *= 1 - k * k
         if power <= _ROUNDING:
             return known, coefficients
         criterion = n * math.log(power) + 2 * (order + 1) * n / max(n - order - 2, 1)
         if criterion < best:
-            best, chosen = criterion, (known[:], coefficients)
-    return chosen
+            best, chosen = criterion, (order, coefficients)
+    return known[: chosen[0] + 1], chosen[1]
+
+
+def _less(k: float, one: list[float], other: list[float]) -> list[float]:
+    """One series less k times another."""
+    return list(map(sub, one, map(mul, repeat(k), other)))
 
 
 def regular_pauses(beyond: Sequence[float], lengths: Sequence[float]) -> tuple[list[float], float] | None:
@@ -169,6 +187,7 @@ def _squares(series: Sequence[float]) -> float:
     return math.fsum(map(mul, series, series))
 
 
+@cache
 def student_t(df: int, level: float) -> float:
     """The quantile of Student's t distribution."""
     # scipy takes half a second to import, which `run` need not wait for.

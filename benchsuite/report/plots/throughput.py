@@ -74,7 +74,7 @@ def _place(curve: Curve) -> str:
     """The GPU of a curve, and its host and copy if it has several; groups of GPUs are one place."""
     task, result = curve.row.task, curve.row.result
     copy = f", copy {task.copy}" if task.job.processes > 1 else ""
-    host = f" of {one_line(result.identity.host, 30)}" if result and task.job.placement.nodes > 1 else ""
+    host = f" of {one_line(result.identity.host, 30)}" if result and task.job.placement.spanned > 1 else ""
     return f"{'several GPUs' if len(task.gpus) > 1 else curve.name}{host}{copy}"
 
 

@@ -82,6 +82,7 @@ class TaskSummary(Record, frozen=True, kw_only=True):
     ] = None
     unthrottled_reason: Annotated[str | None, Meta(description="why there is no such figure")] = None
     gpus: tuple[TaskGpu, ...] = ()
+    nodes: Annotated[tuple[str, ...], Meta(description="nodes of a task over nodes; empty: one machine")] = ()
     use: Use | None = None
     unsampled: Annotated[str | None, Meta(description="when its GPUs were not sampled, and why")] = None
     file: Annotated[str | None, Meta(description="name of the result's file")] = None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from benchsuite.report.fleet.tournament import tournaments
 from benchsuite.report.show.document import Document, Fact, Part, ScoreBlock, Section, Sentence, sentence
+from benchsuite.report.show.fleet.pairs import pairs_section
 from benchsuite.report.show.format import few
 from benchsuite.report.show.report import Report, document
 from benchsuite.report.show.sections.explained import explained_section
@@ -22,6 +24,8 @@ from benchsuite.report.stats.smoke import NO_SCORE, smoke_check
 LINES = 40
 # The numbers of failures, of files that cannot be used, and of sections that the last line names.
 _FAILURES, _FILES, _SECTIONS = 3, 4, 8
+# The rows of a table of nodes.
+_PAIRED = 8
 # What a section holds, where its title says too little.
 _NAMES = {
     "Not ok": "each task that is not ok",
@@ -35,8 +39,8 @@ _LEFT_OUT = frozenset({"Penalty"})
 def brief(report: Report, rows: int) -> Document:
     """The report with at most `rows` jobs, the worst first, and a last line that says what `--full` adds.
 
-    The only sections are those that the user asks for: a comparison of GPUs, the causes of ratios, recordings, and
-    models that share a GPU.
+    The only sections are those that the user asks for: a comparison of GPUs, the causes of ratios, recordings, pairs of
+    nodes, and models that share a GPU.
     """
     full = document(report)
     if not report.summary.jobs:
@@ -58,6 +62,7 @@ def brief(report: Report, rows: int) -> Document:
 
 
 def _asked_sections(report: Report) -> Iterator[Section | None]:
+    yield from (pairs_section(found, _PAIRED) for found in tournaments(report.summary))
     yield from _explained_sections(report)
     yield gpus_section(report.gpus, True)
     yield from report.traced

@@ -10,8 +10,10 @@ import msgspec
 from pandas import DataFrame, Series, concat
 
 from benchsuite.errors import encodable
+from benchsuite.report.fleet.tournament import tournaments
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.escaped import csv_cell, json_text
+from benchsuite.report.show.fleet.pairs import pairs_json
 from benchsuite.report.show.report import Report, headline_text
 from benchsuite.report.stats.bottlenecks import bottlenecks
 from benchsuite.report.stats.compare import Comparison
@@ -107,6 +109,7 @@ def to_json(report: Report) -> str:
         "influence": [_with(one) for one in influences(jobs, report.weights)],
         "scaling": [_with(curve) for curve in curves(report.summary)],
         "sweeps": [_with(sweep) for sweep in sweeps(report.summary)],
+        "pairs": [pairs_json(found) for found in tournaments(report.summary)],
         "gpus": _gpus(report.gpus) if report.gpus else None,
         "comparisons": [_comparison(report.summary, comparison) for comparison in report.comparisons],
         "jobs": job_rows(report).to_dict("records"),

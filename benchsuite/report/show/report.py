@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchsuite.report.fleet.tournament import tournaments
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Document, ScoreBlock, Section, Sentence, sentence
+from benchsuite.report.show.fleet.pairs import pairs_section
 from benchsuite.report.show.format import one_line
 from benchsuite.report.show.sections.comparison import comparison_section
 from benchsuite.report.show.sections.cost import cost_section
@@ -116,6 +118,7 @@ def _sections(report: Report) -> Iterator[Section | None]:
     yield slowed_section(summary)
     yield gpus_section(report.gpus)
     yield scaling_section(summary)
+    yield from (pairs_section(found) for found in tournaments(summary))
     yield pipelines_section(summary)
     yield sweeps_section(summary)
     yield sharing_section(summary)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from benchsuite.describe import work
 from benchsuite.describe.profile import names
-from benchsuite.describe.tasks import Job, lacks_gpus, recorded_environ
+from benchsuite.describe.tasks import Job, Task, lacks_gpus, recorded_environ
 from benchsuite.errors import BenchError, encodable
 from benchsuite.records import Code, Result
 from benchsuite.report.measure.window import Window
@@ -32,6 +32,9 @@ from benchsuite.report.stats.use import job_items_per_joule, task_use, unsampled
 from benchsuite.report.stats.wall import wall_time
 from benchsuite.schema import finite
 from benchsuite.telemetry import STOLEN_LIMIT
+
+# Workloads by what they depend on. The job itself is kept, so that no other object has its identity.
+_Workloads: TypeAlias = dict[tuple[int, str | None, bool, bool], tuple[Job, str]]
 
 
 def summarise(loaded: Loaded) -> Summary:
@@ -99,7 +102,8 @@ def _left_out(loaded: Loaded) -> tuple[str, ...]:
 def _job(name: str, rows: Sequence[Row], in_progress: bool, planned: bool) -> JobSummary:
     """One row of the report. The tasks of a plan are of one machine: a run continues on its own machine only."""
     ok = [row for row in rows if row.status == "ok"]
-    tasks = tuple(task_summary(row) for row in rows)
+    workloads: _Workloads = {}
+    tasks = tuple(task_summary(row, workloads) for row in rows)
     to_run = sum(row.status in OPEN for row in rows)
     job = JobSummary(
         name=name,
@@ -150,8 +154,12 @@ def _group(rows: Sequence[Row]) -> dict[str, Any]:
     return {"ranks": ranks, "batch_each": batch if isinstance(batch, int) else None, "backend": backend}
 
 
-def task_summary(row: Row) -> TaskSummary:
-    """The summary of one row."""
+def task_summary(row: Row, workloads: _Workloads | None = None) -> TaskSummary:
+    """The summary of one row.
+
+    Args:
+        workloads: those of other rows, to which this one's is added.
+    """
     window, use = row.window or Window("empty"), task_use(row)
     without, reason = unthrottled(row)
     return TaskSummary(
@@ -163,7 +171,7 @@ def task_summary(row: Row) -> TaskSummary:
         device=row.task.device,
         status=row.status,
         reason=row.reason,
-        workload=work.workload(work.settings(_asked(row), row.task.entry_sha256)),
+        workload=_workload(row, {} if workloads is None else workloads),
         perf=row.perf,
         slices=window.slices,
         dropped=window.dropped,
@@ -173,10 +181,25 @@ def task_summary(row: Row) -> TaskSummary:
         perf_unthrottled=without,
         unthrottled_reason=reason,
         gpus=tuple(TaskGpu(index=gpu.visible_index, uuid=gpu.uuid) for gpu in row.task.gpus),
+        nodes=nodes_of(row.task),
         use=use,
         unsampled=unsampled(row.result),
         file=row.file.name if row.file else None,
     )
+
+
+def nodes_of(task: Task) -> tuple[str, ...]:
+    """The nodes of a task over nodes. The agents of one node have numbers behind its name."""
+    return tuple(dict.fromkeys(share.node.partition(":")[0] for share in task.nodes))
+
+
+def _workload(row: Row, known: _Workloads) -> str:
+    """The workload of a task. The tasks of a plan share the objects of their jobs, and each is hashed once."""
+    searched = bool(row.result and row.result.batch_search)
+    key = id(row.task.job), row.task.entry_sha256, searched, bool(row.task.gpus)
+    if key not in known:
+        known[key] = row.task.job, work.workload(work.settings(_asked(row), row.task.entry_sha256))
+    return known[key][1]
 
 
 def _steadiness(window: Window, use: Use | None) -> dict[str, Any]:

@@ -51,8 +51,9 @@ def task_use(row: Row) -> Use | None:
     devices = _watched(result)
     rate = row.window.perf if row.status == "ok" and row.window else None
     watts = _total_w(row) if row.task.job.processes == 1 else None
-    gauges: dict[str, Any] = {name: mean(_gauge(device, name) for device in devices) for name in _GAUGES}
-    facts: dict[str, Any] = {name: mean(getattr(gpu, name) for gpu in row.task.gpus) for name in _FACTS}
+    spreads = [device.spreads for device in devices]
+    gauges: dict[str, Any] = {n: mean([of.mean for every in spreads if (of := every.get(n))]) for n in _GAUGES}
+    facts: dict[str, Any] = {name: mean([getattr(gpu, name) for gpu in row.task.gpus]) for name in _FACTS}
     use = Use(
         **gauges,
         **facts,
@@ -80,7 +81,7 @@ def job_use(tasks: Sequence[TaskSummary], items_per_joule: float | None) -> Use 
     watched_s = math.fsum(seconds for _, seconds in watched)
     causes = sorted({cause for events, _ in watched for cause in events})
     shares = {c: math.fsum(events.get(c, 0.0) * s for events, s in watched) / watched_s for c in causes}
-    means: dict[str, Any] = {name: mean(getattr(use, name) for use in known) for name in _MEANS}
+    means: dict[str, Any] = {name: mean([getattr(use, name) for use in known]) for name in _MEANS}
     peaks: dict[str, Any] = {name: _most(getattr(use, name) for use in known) for name in _PEAKS}
     return Use(
         tasks=len(known),
@@ -207,8 +208,10 @@ def _input_waiting(result: Result) -> float | None:
     """The share of the measured slices in which the host waited for a batch, mean over ranks; None if not recorded."""
     shares = []
     for stream in result.measurement.streams:
+        if stream.input_s is None:
+            continue
         measured_s = math.fsum(s.elapsed_s for s in stream.slices if s.phase == "measure")
-        if stream.input_s is not None and measured_s > 0:
+        if measured_s > 0:
             shares.append(min(1.0, stream.input_s / measured_s))
     return statistics.fmean(shares) if shares else None
 

@@ -19,6 +19,7 @@ from benchsuite.report.show.document import (
     sentence,
     table,
 )
+from benchsuite.report.show.fleet.pairs import pairs_section
 from benchsuite.report.show.fleet.rows import JobRow, NodeRow, job_rows, node_row
 from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, signed
 
@@ -46,6 +47,7 @@ def fleet_document(fleet: Fleet, *, brief: bool = False) -> Document:
     sections = [
         *_standing_out(fleet, _FACTS if brief else len(fleet.nodes)),
         _nodes(fleet, _ROWS if brief else len(fleet.nodes)),
+        *(pairs_section(found, _ROWS if brief else None) for found in fleet.tournaments),
     ]
     if not brief:
         sections += [_jobs(fleet), *_mixed_section(fleet)]

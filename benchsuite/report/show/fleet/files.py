@@ -15,6 +15,7 @@ from benchsuite.report.fleet.judge import Fleet, FleetNode
 from benchsuite.report.fleet.outliers import FleetOutlier
 from benchsuite.report.show.escaped import csv_cell, json_text
 from benchsuite.report.show.fleet.document import fleet_document, headline
+from benchsuite.report.show.fleet.pairs import pairs_json
 from benchsuite.report.show.fleet.rows import NodeRow, job_rows, node_row, rates
 from benchsuite.report.show.output import Target
 from benchsuite.schema import SCHEMA
@@ -94,6 +95,7 @@ def to_json(fleet: Fleet) -> str:
         "nodes": [_node(node, fleet, of_node.get(node.name, {})) for node in fleet.nodes],
         "outliers": [_outlier(one) for one in fleet.outliers],
         "jobs": list(job_rows(fleet)),
+        "pairs": [pairs_json(found) for found in fleet.tournaments],
         "drain": list(drain_lines(fleet)),
     }
     return json_text(content)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchsuite.report.fleet.tournament import tournaments
 from benchsuite.report.read.load import Loaded
 from benchsuite.report.show.document import Document, Fact, Section
 from benchsuite.report.show.html.bars import Bars, bars
@@ -15,6 +16,7 @@ from benchsuite.report.show.html.environment import environment, gpu_table
 from benchsuite.report.show.html.failures import MOST_FAILURES, troubles
 from benchsuite.report.show.html.heat import heat_map, shade
 from benchsuite.report.show.html.key_numbers import key_numbers
+from benchsuite.report.show.html.pairs import pair_map
 from benchsuite.report.show.html.roofline import roofline_figures
 from benchsuite.report.show.html.scaling import scaling_figures
 from benchsuite.report.show.html.scores import NARROW, score_table
@@ -60,7 +62,8 @@ def page(report: Report, loaded: Loaded | None, file: Path | None = None) -> str
     """
     shown = document(report)
     values = _values(report, loaded, shown, file)
-    return render("report.html", title=shown.title, sections=tuple(_links(values)), **values)
+    styles = ("fleet.css",) if values["pair_maps"] else ()
+    return render("report.html", styles, title=shown.title, sections=tuple(_links(values)), **values)
 
 
 def _values(report: Report, loaded: Loaded | None, shown: Document, file: Path | None) -> dict[str, Any]:
@@ -87,6 +90,7 @@ def _values(report: Report, loaded: Loaded | None, shown: Document, file: Path |
         rooflines=roofline_figures(summary),
         findings=tuple(findings(report.gpus)) if report.gpus else (),
         scaling=scaling_figures(summary),
+        pair_maps=tuple(pair_map(found) for found in tournaments(summary)),
         has_folder=loaded is not None,
         several=bool(summary.sessions),
         timelines=timelines(rows),

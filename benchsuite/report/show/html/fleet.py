@@ -15,6 +15,7 @@ from benchsuite.report.show.document import Cell, Tone
 from benchsuite.report.show.fleet.document import fleet_document
 from benchsuite.report.show.format import NONE, count, number, one_line, signed
 from benchsuite.report.show.html.heat import shade
+from benchsuite.report.show.html.pairs import pair_map
 from benchsuite.report.show.html.shell import render
 
 # The rows of a part of the heat map; all parts but the first are folded.
@@ -95,6 +96,7 @@ def fleet_page(fleet: Fleet) -> str:
         maps=tuple(_maps(fleet)),
         shade=shade,
         strips=tuple(_strips(grid) for grid in fleet.grids),
+        pair_maps=tuple(pair_map(found) for found in fleet.tournaments),
         sections=tuple(by_title.values()),
     )
 
