@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from benchsuite.errors import OutputError, reason
+from benchsuite.errors import OutputError, ResultError, reason
 from benchsuite.rundir import check_empty, make_folder, read_record
 from benchsuite.schema import SCHEMA, Record, to_json
 from benchsuite.writing import open_own, write_new
@@ -175,10 +175,19 @@ class FleetDir:
             raise OutputError(f"{path}: cannot be written: {reason(error)}") from None
 
     def submitted(self) -> list[Submitted]:
-        """The lines of `jobs.jsonl`, without one that a crash cut short."""
-        found = []
-        with contextlib.suppress(OSError):
-            for line in (self.path / FOLDER / "jobs.jsonl").read_bytes().splitlines():
-                with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                    found.append(msgspec.json.decode(line, type=Submitted))
+        """The lines of `jobs.jsonl`, without one that a crash cut short; empty before the first submission.
+
+        Raises:
+            ResultError: the file cannot be read. To take it for empty would submit jobs twice.
+        """
+        path, found = self.path / FOLDER / "jobs.jsonl", []
+        try:
+            lines = path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ResultError(f"{path}: cannot be read: {reason(error)}") from None
+        for line in lines:
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                found.append(msgspec.json.decode(line, type=Submitted))
         return found

@@ -31,6 +31,7 @@ class Survey:
 
         Raises:
             SlurmError: Slurm does not answer.
+            ResultError: the record of the jobs cannot be read.
         """
         lines = self.folder.submitted()
         newest = _newest(self.fleet, lines)

@@ -10,6 +10,7 @@ from benchsuite.cluster.fleet import ACROSS
 from benchsuite.cluster.slurm import SlurmError
 from benchsuite.cluster.states import NodeStatus
 from benchsuite.cluster.survey import Survey
+from benchsuite.errors import ResultError
 
 # Slurm may change its mind about why a job waits, at its next pass.
 NEVER_S = 5.0
@@ -76,7 +77,7 @@ class Waiting:
             statuses = self._survey.look()
             if self._give_up(statuses):
                 statuses = self._survey.look()
-        except SlurmError as error:
+        except (SlurmError, ResultError) as error:  # the controller, or the file system
             now_s = time.monotonic()
             if self._silent_s is None:
                 self._say(f"{error}; the jobs go on, and benchsuite asks again")
