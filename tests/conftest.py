@@ -45,9 +45,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     asked, text = config.option.markexpr, collection_path.read_text("utf-8")
     if asked in ("torch", "slurm"):
         return None if f"pytest.mark.{asked}" in text else True
+    if " or " in asked:
+        return None
     left_out = [words.removeprefix("not ") for words in asked.split(" and ") if words.startswith("not ")]
     whole = rf"^pytestmark = [^()]*?pytest\.mark\.({'|'.join(map(re.escape, left_out))})\b"
     return True if left_out and re.search(whole, text, re.MULTILINE) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Files of tests that wait for processes begin first, so that others fill their gaps and none is the last alone."""
+    waiting = {"start", "side_by_side", "wait_for"}  # of `support`
+    items.sort(key=lambda item: waiting.isdisjoint(vars(item.module)))
 
 
 def make_gpu(index: int = 0, name: str = "NVIDIA Test") -> Gpu:
