@@ -79,6 +79,10 @@ OTHER_PROGRAMS = {
     "apptainer": "needs an engine",
     "sudo": "needs root",
     "#!/bin/bash": "a script of Slurm",
+    "#SBATCH": "a script of Slurm",
+    "export": "a variable of a script",
+    "WRITE_DATA=": "launch.sh, which needs an engine",
+    "OPTIONS=": "launch.sh, which needs an engine",
 }
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`(benchsuite [^`]+)`")
@@ -139,7 +143,10 @@ def unrun(words: tuple[str, ...]) -> str | None:
     line = f"{' '.join(words)} "
     if "--help" in words:
         return None
-    return "--slurm" if "--slurm" in words else next((begin for begin in ONLY_PARSED if line.startswith(begin)), None)
+    for option in ("--slurm", "--join", "--hosts"):
+        if option in words:
+            return option
+    return next((begin for begin in ONLY_PARSED if line.startswith(begin)), None)
 
 
 # --- the place where commands run -------------------------------------------------------------------------------------
