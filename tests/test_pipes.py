@@ -11,7 +11,7 @@ from typing import TextIO
 import pytest
 
 from benchsuite import cli
-from benchsuite.commands import jobs
+from benchsuite.commands import _running
 from benchsuite.launch.progress import Progress
 from benchsuite.report.show.one_line import figure
 
@@ -50,4 +50,4 @@ def test_a_run_goes_on_without_its_display(gone: TextIO, monkeypatch: pytest.Mon
     with progress:
         for number in range(3):
             progress.say(f"line {number}")
-    assert jobs._close(progress, 0, Path("out"), traced=False) == 3, "nothing ran"
+    assert _running._close(progress, 0, Path("out"), traced=False) == 3, "nothing ran"

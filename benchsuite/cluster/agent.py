@@ -41,7 +41,7 @@ from benchsuite.cluster.messages import (
 from benchsuite.cluster.network import address_of_ssh, free_port, gloo_environ
 from benchsuite.cluster.part import Part
 from benchsuite.describe.spanning import Seat
-from benchsuite.describe.tasks import recorded_environ
+from benchsuite.describe.variables import recorded_environ
 from benchsuite.errors import BenchError, UsageError
 from benchsuite.host import machine as host
 from benchsuite.host.interfaces import interface_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchsuite.cluster.fleet import ACROSS, FOLDER, Fleet
 from benchsuite.describe.invocation import EXCLUDE, JOIN, ONLY
-from benchsuite.describe.tasks import RENDEZVOUS, looks_secret, recorded_environ
+from benchsuite.describe.variables import RENDEZVOUS, looks_secret, recorded_environ
 
 # Exit statuses of the script besides those of benchsuite.
 NO_OUT, NO_PYTHON, NO_CWD, TIME_LIMIT = 71, 72, 73, 74

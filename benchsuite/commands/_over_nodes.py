@@ -203,7 +203,7 @@ def _record_jobs(
     team: Team, settled: Settled, out: str | None, given: dict[str, Any], environ: Mapping[str, str]
 ) -> int:
     """Plan and run the jobs of a profile; the exit status."""
-    from benchsuite.commands.jobs import run_plan
+    from benchsuite.commands._running import run_plan
     from benchsuite.describe.plan import make_plan
     from benchsuite.host import machine as host
     from benchsuite.launch.session import Invocation

@@ -147,7 +147,7 @@ def _missing_data(profile: Profile, data_root: str | None) -> list[str]:
 def _run(
     config: Path, layout: Layout, profile: Profile, data: str | None, out: str | None, team: Team | None = None
 ) -> int:
-    from benchsuite.commands.jobs import run_plan
+    from benchsuite.commands._running import run_plan
     from benchsuite.describe.plan import make_plan
     from benchsuite.errors import BenchError
     from benchsuite.host import machine as host

@@ -43,7 +43,7 @@ def command(
     bare, and with all that measuring takes. The cost is the ratio of their times, with its 95 % interval. The exit
     status is 1 if the cost of a job is more than 0.5 %, or a task fails.
     """
-    from benchsuite.commands.jobs import check_out, run_plan
+    from benchsuite.commands._running import check_out, run_plan
     from benchsuite.costs import CostAsked
     from benchsuite.describe.costed import costed
     from benchsuite.describe.plan import make_plan

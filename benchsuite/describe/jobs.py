@@ -14,8 +14,9 @@ from benchsuite.describe.arrays import check_array
 from benchsuite.describe.overrides import FIELDS, Overrides
 from benchsuite.describe.pipelining import check_pipeline, with_plan
 from benchsuite.describe.secrets import REMEDY, is_secret, secret_in
-from benchsuite.describe.tasks import LONGEST_S, RENDEZVOUS, THREAD_VARIABLES, Job, PageCache, Placement, looks_secret
+from benchsuite.describe.tasks import LONGEST_S, Job, PageCache, Placement
 from benchsuite.describe.training import GRAPHED, Compile, Precision, Training
+from benchsuite.describe.variables import RENDEZVOUS, THREAD_VARIABLES, looks_secret
 from benchsuite.errors import ModelError, ProfileError, nearest
 
 # If `timeout_s` is not given, a task has this time beyond its `max_time_s` for its start, compilation and warm-up.

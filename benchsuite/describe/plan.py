@@ -20,19 +20,8 @@ from benchsuite.describe.names import cell_name, wave_name
 from benchsuite.describe.obstacles import missing_packages, too_small
 from benchsuite.describe.placement import PAIRS
 from benchsuite.describe.spanning import Seat
-from benchsuite.describe.tasks import (
-    FIT,
-    PLACE_AXES,
-    THREAD_VARIABLES,
-    Gpu,
-    Job,
-    NodeShare,
-    Plan,
-    Task,
-    Wave,
-    recorded_environ,
-    written,
-)
+from benchsuite.describe.tasks import FIT, PLACE_AXES, Gpu, Job, NodeShare, Plan, Task, Wave, written
+from benchsuite.describe.variables import THREAD_VARIABLES, recorded_environ
 from benchsuite.errors import UsageError
 
 # Ranks of a group that runs on the CPU instead of GPUs. Two are enough to test that it works.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from benchsuite.describe.tasks import looks_secret
+from benchsuite.describe.variables import looks_secret
 
 # What a value cannot begin with: `$` stands for a variable of the shell, which is no secret.
 _VALUE = r"[\\'\"]*([^\s$'\"\\,;&|(){}\[\]]+)"

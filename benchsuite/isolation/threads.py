@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchsuite.describe.tasks import THREAD_VARIABLES, Task
+from benchsuite.describe.tasks import Task
+from benchsuite.describe.variables import THREAD_VARIABLES
 
 
 def thread_environ(task: Task, cpus: int | None) -> dict[str, str]:

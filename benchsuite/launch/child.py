@@ -11,7 +11,8 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
-from benchsuite.describe.tasks import RENDEZVOUS, Task, recorded_environ
+from benchsuite.describe.tasks import Task
+from benchsuite.describe.variables import RENDEZVOUS, recorded_environ
 from benchsuite.errors import OutputError, reason
 from benchsuite.events import Assignment, Member, control_file
 from benchsuite.isolation.tenant import Tenant

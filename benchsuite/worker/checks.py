@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from benchsuite.describe.tasks import THREAD_VARIABLES
 from benchsuite.describe.training import Precision
+from benchsuite.describe.variables import THREAD_VARIABLES
 from benchsuite.errors import ModelError
 from benchsuite.measurement import PrecisionCheck
 from benchsuite.models import Workload

@@ -11,7 +11,8 @@ import msgspec
 
 from benchsuite.describe import work
 from benchsuite.describe.profile import names
-from benchsuite.describe.tasks import Job, Task, lacks_gpus, recorded_environ
+from benchsuite.describe.tasks import Job, Task, lacks_gpus
+from benchsuite.describe.variables import recorded_environ
 from benchsuite.errors import BenchError, encodable
 from benchsuite.records import Code, Result
 from benchsuite.report.measure.window import Window
