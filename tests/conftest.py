@@ -19,7 +19,8 @@ from benchsuite.describe import plan
 from benchsuite.describe.matrix import Cell
 from benchsuite.describe.tasks import Gpu, Job, Placement, ProfileUsed, Task
 from benchsuite.measurement import Clock, Measurement, Slice, Stream
-from benchsuite.records import Code, Failure, Identity, Machine, Result, Run, TaskMachine, Tenant, Timeline
+from benchsuite.provisions import Tenant
+from benchsuite.records import Code, Failure, Identity, Machine, Result, Run, TaskMachine, Timeline
 from benchsuite.rundir import Attempt, RunDir, write_result
 
 # benchsuite names itself as it was started: by `pytest`, by `python -m pytest` or by xdist is one to the tests.

@@ -16,7 +16,7 @@ from benchsuite.describe.containers import Container, missing_engine
 from benchsuite.describe.jobs import resolve
 from benchsuite.errors import OutputError, ProfileError
 from benchsuite.launch.containers import PACKAGE, Contained, Needs
-from benchsuite.records import Tenant
+from benchsuite.provisions import Tenant
 
 ENGINES = PROGRAMS / "engines"
 NEEDS = Needs(

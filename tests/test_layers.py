@@ -22,6 +22,7 @@ GROUND = {
     "describe",
     "schema",
     "upgrade",
+    "provisions",
     "records",
     "searches",
     "default_out",

@@ -18,7 +18,7 @@ from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import orphans, process
 from benchsuite.launch.fork_server import gpu_in_use, mapped_pages
 from benchsuite.launch.preload import ForkServer, Preloader, forkable, packages
-from benchsuite.records import Tenant as TenantFacts
+from benchsuite.provisions import Tenant as TenantFacts
 from benchsuite.report.read.load import load
 from benchsuite.report.stats.summarise import summarise
 

@@ -16,7 +16,8 @@ from made_telemetry import make_device, make_telemetry, stolen_from
 from outputs import line_of
 
 from benchsuite.describe.tasks import Gpu
-from benchsuite.records import Pressure, Result, Tenant
+from benchsuite.provisions import Pressure, Tenant
+from benchsuite.records import Result
 from benchsuite.report.read.load import load
 from benchsuite.report.show.sections.gpus import findings
 from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS

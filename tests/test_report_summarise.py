@@ -15,7 +15,8 @@ from benchsuite.describe.tasks import Job, RerunOf
 from benchsuite.describe.training import Training
 from benchsuite.errors import OutputError, ResultError
 from benchsuite.measurement import Measurement, Slice
-from benchsuite.records import DataUsed, Result, Tenant
+from benchsuite.provisions import DataUsed, Tenant
+from benchsuite.records import Result
 from benchsuite.report.measure.intervals import log_interval, perf_adjusted, relative_std
 from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import JobSummary, Summary

@@ -15,7 +15,8 @@ from outputs import line_of, summary_for, text_of, unwrapped
 
 from benchsuite.describe.tasks import Job, Placement
 from benchsuite.measurement import Measurement, PeakMemory
-from benchsuite.records import Pressure, Result, Tenant
+from benchsuite.provisions import Pressure, Tenant
+from benchsuite.records import Result
 from benchsuite.report.read.summary import JobSummary
 from benchsuite.report.read.summary_file import read_summary
 from benchsuite.report.read.use import StdParts, Use

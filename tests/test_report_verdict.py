@@ -21,7 +21,8 @@ from outputs import unwrapped
 from benchsuite import cli
 from benchsuite.describe.tasks import Job
 from benchsuite.describe.training import Training
-from benchsuite.records import Code, DataUsed, Result, Run
+from benchsuite.provisions import DataUsed
+from benchsuite.records import Code, Result, Run
 from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import Repeat, Summary
 from benchsuite.report.read.summary_file import read_summary, write_summary

@@ -25,7 +25,8 @@ from benchsuite.describe.tasks import Job, Placement, ProfileUsed
 from benchsuite.describe.training import Training
 from benchsuite.findings import Finding
 from benchsuite.measurement import PrecisionCheck, Stream
-from benchsuite.records import Code, DataUsed, Result, Tenant
+from benchsuite.provisions import DataUsed, Tenant
+from benchsuite.records import Code, Result
 from benchsuite.report.verify import plan
 from benchsuite.report.verify.check import DEMANDS, RECORDS, check
 from benchsuite.rundir import LOCK

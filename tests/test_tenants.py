@@ -19,7 +19,7 @@ import pytest
 from conftest import make_task
 from fake_cgroups import GIB, KernelV2, own_ground, v2_tree
 
-from benchsuite import records
+from benchsuite import provisions
 from benchsuite.describe.tasks import Job, Task
 from benchsuite.describe.training import Training
 from benchsuite.errors import UsageError
@@ -666,7 +666,7 @@ def test_another_user_can_use_the_groups(prepare: Any, monkeypatch: pytest.Monke
 
 def test_a_rerun_has_the_very_processors_of_its_task_where_they_are() -> None:
     """Of cores with two threads each, 0 to 7 and 16 to 23 are eight cores; 0 to 15 would be sixteen."""
-    share = records.Tenant(asked="share", reason="v2", cpus=(*range(8), *range(16, 24)), memory_bytes=1 << 30)
+    share = provisions.Tenant(asked="share", reason="v2", cpus=(*range(8), *range(16, 24)), memory_bytes=1 << 30)
     same = Fencing("auto", cpus=tuple(range(32)), count=32, memory_bytes=1 << 40)
     same.limit(share)
     assert (same.cpus, same.count, same.memory_bytes) == (share.cpus, 16, 1 << 30)

@@ -25,7 +25,8 @@ from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.setup_commands import set_up
 from benchsuite.launch.task_telemetry import follow, summary, telemetry
 from benchsuite.measurement import read_clock
-from benchsuite.records import Failure, NodePart, Tenant
+from benchsuite.provisions import Tenant
+from benchsuite.records import Failure, NodePart
 from benchsuite.rundir import RunDir
 from benchsuite.telemetry import Telemetry
 

@@ -17,7 +17,7 @@ from benchsuite.errors import reason as words_of
 from benchsuite.files import look as look_at
 from benchsuite.files import shipped
 from benchsuite.host.mounts import mounted
-from benchsuite.records import DataUsed
+from benchsuite.provisions import DataUsed
 from benchsuite.schema import SCHEMA, Record, from_json, to_json
 from benchsuite.writing import replace
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from benchsuite import records
+from benchsuite import provisions
 from benchsuite.describe.tasks import Task
 from benchsuite.errors import UsageError
 from benchsuite.host import cgroups, cpus, own_groups
@@ -135,7 +135,7 @@ class Fencing:
     def _few(self, tasks: int) -> str:
         return f"{self.count} usable CPUs are fewer than {tasks} tasks"
 
-    def limit(self, share: records.Tenant) -> None:
+    def limit(self, share: provisions.Tenant) -> None:
         """Deal out no more than the share of an earlier task.
 
         Tasks get the same CPUs if all of them may be used here, else as many near the GPU, and no more memory.
@@ -147,17 +147,17 @@ class Fencing:
         if share.memory_bytes:
             self.memory_bytes = min(self.memory_bytes or share.memory_bytes, share.memory_bytes)
 
-    def describe(self) -> records.Tenant:
+    def describe(self) -> provisions.Tenant:
         """The share of a task that runs alone."""
         return self._facts("share", self.cpus, self.memory_bytes)
 
-    def _facts(self, asked: str, cpus: Sequence[int], memory_bytes: int | None) -> records.Tenant:
+    def _facts(self, asked: str, cpus: Sequence[int], memory_bytes: int | None) -> provisions.Tenant:
         """The record of a share; `cpus` is empty if there are fewer CPUs than tasks."""
         cpu = "affinity" if self.isolation in ("auto", "affinity") else "none"
         if "cpuset" in self.versions:
             cpu = f"cpuset-v{self.versions['cpuset']}"
         memory = f"v{self.versions['memory']}" if "memory" in self.versions else "none"
-        return records.Tenant(
+        return provisions.Tenant(
             asked=asked,
             isolation=self.isolation,
             cpu=cpu if cpus else "none",
@@ -229,7 +229,7 @@ class Fencing:
             mine = prepared.cpus[index]
         return self._entered(task, self._facts(asked, mine, prepared.memory_bytes), prepared.groups[index])
 
-    def _entered(self, task: Task, facts: records.Tenant, group: cgroups.Cgroup | None) -> Tenant:
+    def _entered(self, task: Task, facts: provisions.Tenant, group: cgroups.Cgroup | None) -> Tenant:
         """The tenant of a share, in this group if there is one."""
         if group:
             facts = msgspec.structs.replace(facts, group=_name(group))
@@ -244,11 +244,11 @@ class Fencing:
         if self.require:
             raise UsageError(f"--require-isolation: {why}; {REMEDY}")
 
-    def _unfenced(self, task: Task, facts: records.Tenant, why: str) -> Tenant:
+    def _unfenced(self, task: Task, facts: provisions.Tenant, why: str) -> Tenant:
         if facts.asked != "machine" or self.made:
             self._refuse(why)
         reason = f"{why}; {facts.reason}"
-        bare = records.Tenant(asked=facts.asked, isolation=self.isolation, reason=reason, crowded=facts.crowded)
+        bare = provisions.Tenant(asked=facts.asked, isolation=self.isolation, reason=reason, crowded=facts.crowded)
         return Tenant(bare, environ=thread_environ(task, None))
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from benchsuite import records
+from benchsuite import provisions
 from benchsuite.host import cgroups, counters
 from benchsuite.host.own_groups import own
 from benchsuite.isolation import enter, made_groups
@@ -29,7 +29,7 @@ class Tenant:
 
     def __init__(
         self,
-        facts: records.Tenant,
+        facts: provisions.Tenant,
         group: cgroups.Cgroup | None = None,
         *,
         made: bool = False,
@@ -42,7 +42,7 @@ class Tenant:
         self._own = own()
         self._before = counters.count(group) if group else counters.Counters()
         self._throttled_s = counters.throttled_s(self._own)
-        self._last: records.Tenant | None = None
+        self._last: provisions.Tenant | None = None
         joins = group.joins() if group else ()
         self.prefix = enter.prefix(joins, affinity)
         self.entered = tuple(map(str, joins)), tuple(affinity)
@@ -79,13 +79,13 @@ class Tenant:
         if self._group:
             self._group.kill()
 
-    def described(self) -> records.Tenant:
+    def described(self) -> provisions.Tenant:
         """The record of the share with what the kernel has counted so far, up to `close`."""
         return self._last or self._counted()
 
-    def _counted(self) -> records.Tenant:
+    def _counted(self) -> provisions.Tenant:
         found = counters.count(self._group).since(self._before) if self._group else counters.Counters()
-        pressure = records.Pressure(
+        pressure = provisions.Pressure(
             cpu_some_s=found.cpu_some_s,
             cpu_full_s=found.cpu_full_s,
             memory_some_s=found.memory_some_s,
@@ -97,7 +97,7 @@ class Tenant:
             peak_memory_bytes=found.peak_memory_bytes,
             peak_pids=found.peak_pids,
             throttled_s=counters.throttled_since_s(self._throttled_s, counters.throttled_s(self._own)),
-            pressure=None if pressure == records.Pressure() else pressure,
+            pressure=None if pressure == provisions.Pressure() else pressure,
         )
 
     def close(self) -> None:

@@ -23,7 +23,8 @@ from benchsuite.describe.tasks import Task
 from benchsuite.errors import OutputError, one_line
 from benchsuite.host.kernel_files import descendants
 from benchsuite.launch.process import MARK
-from benchsuite.records import ContainerUsed, Failure, Tenant
+from benchsuite.provisions import ContainerUsed, Tenant
+from benchsuite.records import Failure
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # Where the container has this package, apart from all others: the image has its own torch.

@@ -16,7 +16,8 @@ from benchsuite.isolation.tenant import Tenant
 from benchsuite.launch import process
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.supervise import never
-from benchsuite.records import DataUsed, Failure, SharingUsed, Status
+from benchsuite.provisions import DataUsed, SharingUsed
+from benchsuite.records import Failure, Status
 from benchsuite.searches import BatchSearch
 
 

@@ -18,19 +18,8 @@ from benchsuite.launch.streams import streams_of
 from benchsuite.launch.supervise import Exit
 from benchsuite.launch.worker_events import TaskEvents, names_signal
 from benchsuite.measurement import Clock, Measurement, read_clock
-from benchsuite.records import (
-    Code,
-    DataUsed,
-    Failure,
-    Identity,
-    Machine,
-    Result,
-    Run,
-    Status,
-    TaskMachine,
-    Tenant,
-    Timeline,
-)
+from benchsuite.provisions import DataUsed, Tenant
+from benchsuite.records import Code, Failure, Identity, Machine, Result, Run, Status, TaskMachine, Timeline
 from benchsuite.rundir import Attempt
 from benchsuite.telemetry import Telemetry
 

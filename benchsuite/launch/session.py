@@ -29,7 +29,8 @@ from benchsuite.launch.outcome import Setting
 from benchsuite.launch.preload import Preloader
 from benchsuite.launch.resume import Left, changes_since, left_of, mend
 from benchsuite.launch.waves import Observer, RunMeans, Runner, Team
-from benchsuite.records import Machine, Run, Tenant
+from benchsuite.provisions import Tenant
+from benchsuite.records import Machine, Run
 from benchsuite.rundir import LOCK, RunDir, check_empty, make_folder
 from benchsuite.writing import write_new
 

@@ -14,7 +14,7 @@ from benchsuite.errors import UsageError
 from benchsuite.host.kernel_files import descendants
 from benchsuite.launch import mig, mps
 from benchsuite.launch.context import Proof, RunContext, WaveContext
-from benchsuite.records import SharingUsed
+from benchsuite.provisions import SharingUsed
 
 
 def check(tasks: Sequence[Task], *, allow_mig: bool) -> None:

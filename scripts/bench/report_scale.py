@@ -31,20 +31,8 @@ from benchsuite.describe import profile
 from benchsuite.describe.plan import make_plan, plan_of
 from benchsuite.describe.tasks import Gpu, Job, Plan, Task
 from benchsuite.measurement import Clock, GroupUsed, Measurement, PeakMemory, PrecisionCheck, Slice, Stream, WarmUp
-from benchsuite.records import (
-    FAILURES,
-    Code,
-    DataUsed,
-    Failure,
-    Identity,
-    Machine,
-    Pressure,
-    Result,
-    Run,
-    TaskMachine,
-    Tenant,
-    Timeline,
-)
+from benchsuite.provisions import DataUsed, Pressure, Tenant
+from benchsuite.records import FAILURES, Code, Failure, Identity, Machine, Result, Run, TaskMachine, Timeline
 from benchsuite.rundir import Attempt, RunDir
 from benchsuite.schema import to_json
 from benchsuite.telemetry import GAUGES, GPM_GAUGES, DeviceTelemetry, Spread, Telemetry, TenantTelemetry

@@ -13,7 +13,8 @@ from msgspec import Meta
 from benchsuite.describe.cards import Format
 from benchsuite.describe.tasks import PLACE_AXES
 from benchsuite.measurement import ModelFlops, PipelineUsed
-from benchsuite.records import Code, DataUsed, Machine
+from benchsuite.provisions import DataUsed
+from benchsuite.records import Code, Machine
 from benchsuite.report.measure.intervals import Interval
 from benchsuite.report.read.cost import JobCost
 from benchsuite.report.read.together import Together

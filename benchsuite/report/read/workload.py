@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from benchsuite.records import DataUsed, Result
+from benchsuite.provisions import DataUsed
+from benchsuite.records import Result
 from benchsuite.report.read.load import Row
 
 # Share of a data set's bytes in the page cache: cold up to the first, warm from the second on.

@@ -15,7 +15,8 @@ from benchsuite.describe import work
 from benchsuite.describe.changes import flat
 from benchsuite.describe.tasks import Gpu
 from benchsuite.errors import one_line
-from benchsuite.records import DataUsed, Machine
+from benchsuite.provisions import DataUsed
+from benchsuite.records import Machine
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.workload import cache_state
 
