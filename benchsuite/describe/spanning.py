@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta
 from msgspec.structs import replace
 
 from benchsuite.describe.pairing import rounds
-from benchsuite.describe.tasks import FIT, Gpu, Job, NodeShare
+from benchsuite.describe.tasks import Gpu, Job, NodeShare
 from benchsuite.errors import ProfileError, UsageError
 from benchsuite.schema import Record
 
@@ -42,7 +42,7 @@ class Spread:
     gpus: tuple[Gpu, ...] = ()
     shares: tuple[NodeShare, ...] = ()
     skip: str | None = None
-    ranks: int = field(default=1)
+    ranks: int = 1
 
 
 def check(job: Job, at: str) -> None:
@@ -64,7 +64,7 @@ def check(job: Job, at: str) -> None:
             f"the CPU) with nodes {job.placement.nodes}"
         )
     for name, differs, remedy in (
-        ("sharing", job.sharing != "serial" or job.copies in (FIT,) or job.copies != 1, "leave out sharing and copies"),
+        ("sharing", job.sharing != "serial" or job.copies != 1, "leave out sharing and copies"),
         ("batch_size", job.params.get("batch_size") == "auto", "give batch_size as a number"),
         ("container", job.container is not None, "start the nodes in an image instead: --container"),
     ):
