@@ -30,6 +30,7 @@ _ABOUT = {
     "health": "checks a node and compares its GPUs, in minutes; no data set needed",
     "lite": "the suite with smaller batches and short runs; a quick check that everything works",
     "modern": "what people train today: language models, transformers of images, sampling; GPUs of 80 GB",
+    "node_pairs": "an all-reduce on each pair of nodes, to find a slow node or link",
     "papers": "the models of TBD, HFTA and PipeDream at their papers' sizes",
     "pipedream": "PipeDream's models on 1 to 8 GPUs, data parallel and as pipelines of stages",
     "probes": "each part of a node by itself, in GB/s and TFLOP/s: matrix products, memory, links, silent corruption",
