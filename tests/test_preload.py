@@ -141,11 +141,11 @@ def test_a_process_that_holds_a_gpu_must_not_fork(tmp_path: Path) -> None:
         assert gpu_in_use(str(tmp_path)) == f"an import opens {tmp_path}/nvidia0, and CUDA does not survive a fork"
 
 
-def test_the_pages_of_files_are_listed_once() -> None:
+def test_the_pages_in_memory_are_listed_once() -> None:
     pages = mapped_pages()
     assert pages
-    ends = [0, *(start + length for start, length in pages)]
-    assert all(start >= end for (start, _), end in zip(pages, ends, strict=False))
+    ends = [0, *(start + length for start, length, _ in pages)]
+    assert all(start >= end for (start, _, _), end in zip(pages, ends, strict=False))
 
 
 def task(**changed: Any) -> Task:

@@ -29,7 +29,7 @@ from benchsuite.launch.process import MARK
 LONGEST_REQUEST_BYTES = 1 << 16
 # File descriptors of a request are moved above this number first, out of the way of their final numbers.
 _ABOVE = 256
-_MADV_POPULATE_READ = 22
+_MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23
 ADOPTED_LIMIT_S = 10.0
 
 
@@ -76,8 +76,8 @@ def main(words: Sequence[str]) -> None:
             os._exit(0)
         if _forks():
             requests.close()
-            map_again(pages)
             _become(msgspec.json.decode(content, type=Request), fds)
+            map_again(pages)  # within its fence, which is charged for them
             sys.modules[worker].run(sys.argv[1])
         for fd in fds:
             os.close(fd)
@@ -108,38 +108,42 @@ def gpu_in_use(files: str = "/dev/nvidia") -> str | None:
     return None
 
 
-def mapped_pages() -> list[tuple[int, int]]:
-    """The pages of files that are mapped in this process, mostly those of libraries, as runs: address and length.
+def mapped_pages() -> list[tuple[int, int, int]]:
+    """The pages that are in the memory of this process, as runs: address, length, and advice of madvise(2).
 
-    Source: proc_pid_maps(5), and bit 63 of the entries of proc_pid_pagemap(5). Empty if the kernel hides them.
+    Pages of files, mostly of libraries, are to be read. Writable pages of its own are to be written, which copies them.
+    Source: proc_pid_maps(5), and bits 63 and 61 of proc_pid_pagemap(5). Empty if the kernel hides them.
     """
     size, found = os.sysconf("SC_PAGE_SIZE"), []
     try:
         with Path("/proc/self/maps").open() as maps, Path("/proc/self/pagemap").open("rb") as pagemap:
             for line in maps:
-                span, access, _, _, inode, *_ = line.split()
-                start, end = (int(at, 16) // size for at in span.split("-"))
-                if inode == "0" or not access.startswith("r"):
+                span, access, *_ = line.split()
+                if not access.startswith("r"):
                     continue
+                start, end = (int(at, 16) // size for at in span.split("-"))
+                own = _MADV_POPULATE_WRITE if access.startswith("rw-p") else 0
+                advice = {0b101: _MADV_POPULATE_READ, 0b100: own}  # present and of a file, present and its own
                 pagemap.seek(8 * start)
                 entries = array("Q", pagemap.read(8 * (end - start)))
-                for present, run in itertools.groupby(enumerate(entries), lambda at: at[1] >> 63):
+                for flags, run in itertools.groupby(enumerate(entries), lambda at: at[1] >> 61 & 0b101):
                     first, *rest = run
-                    if present:
-                        found.append(((start + first[0]) * size, (1 + len(rest)) * size))
+                    if to_do := advice.get(flags):
+                        found.append(((start + first[0]) * size, (1 + len(rest)) * size, to_do))
     except (OSError, ValueError):
         return []
     return found
 
 
-def map_again(pages: Sequence[tuple[int, int]]) -> None:
-    """Map these pages in a forked process, as they are in one that starts anew: a fork leaves out pages of files.
+def map_again(pages: Sequence[tuple[int, int, int]]) -> None:
+    """Give a forked process its own copy of these pages, and map those of files, as in one that starts anew.
 
-    Later page faults, and the peak of the resident set, are then the same. Before Linux 5.14 this does nothing.
+    A fork alone leaves out pages of files, and shares all others until they are written: the process would fault and
+    copy while it is measured, and its control group would not be charged. Before Linux 5.14 this does nothing.
     """
     madvise = ctypes.CDLL(None).madvise
-    for start, length in pages:
-        madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_POPULATE_READ)
+    for start, length, advice in pages:
+        madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), advice)
 
 
 def _forks() -> bool:
