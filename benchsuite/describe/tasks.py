@@ -259,7 +259,7 @@ class Task(Record, frozen=True, kw_only=True):
     def device(self) -> str:
         """The place in words: "GPU 0", "GPU 0,1" or "CPU"; over nodes "2 nodes, 16 GPUs"."""
         if self.nodes:
-            return f"{len(self.nodes)} nodes, {self.ranks} {'GPUs' if self.gpus else 'ranks on the CPU'}"
+            return f"{self.job.placement.nodes} nodes, {self.ranks} {'GPUs' if self.gpus else 'ranks on the CPU'}"
         if self.gpus:
             return "GPU " + ",".join(str(g.visible_index) for g in self.gpus)
         return "CPU" if self.ranks == 1 else f"CPU, {self.ranks} ranks"
