@@ -14,7 +14,7 @@ import pytest
 from support import environ, in_process, one_line_error, start
 
 from benchsuite import __version__
-from benchsuite.cluster import across, link, script
+from benchsuite.cluster import across, link, network, script
 from benchsuite.cluster.fleet import ACROSS, Fleet
 from benchsuite.cluster.hosts import Remote
 from benchsuite.cluster.link import Link, LinkError
@@ -214,6 +214,27 @@ def test_agents_with_other_jobs_are_refused_and_nothing_is_left(tmp_path: Path) 
 
 
 # --- what goes over the wire ------------------------------------------------------------------------------------------
+
+
+def test_gloo_gets_an_interface_only_where_it_would_take_the_loopback_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "127.0.1.1")
+    assert network.gloo_environ("eth0", {}) == {"GLOO_SOCKET_IFNAME": "eth0"}
+    assert network.gloo_environ("eth0", {"GLOO_SOCKET_IFNAME": "ib0"}) == {}, "the user's word counts"
+    assert network.gloo_environ("lo", {}) == network.gloo_environ(None, {}) == {}
+    monkeypatch.setattr(socket, "gethostname", lambda: "192.0.2.1")
+    assert network.gloo_environ("eth0", {}) == {}
+
+
+def test_what_a_login_shell_prints_before_the_agent_is_skipped() -> None:
+    given, taken = os.pipe()
+    recorder = link.to_agent(given, os.open(os.devnull, os.O_WRONLY))
+    os.write(taken, b"Welcome to n1!\n" + msgspec.json.encode(Pong(at_s=1.0)) + b"\n")
+    assert recorder.receive(1.0) == [Pong(at_s=1.0)]
+    os.write(taken, b"bye\n")
+    with pytest.raises(LinkError, match="no message"):
+        recorder.receive(1.0)
+    os.close(taken)
+    recorder.close()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ pytestmark = [
 NODES = {"placement": {"devices": "none", "nodes": 2}, "timeout_s": 250.0}
 VAE = {"model": "vae", "params": {"batch_size": 16}, "min_time_s": 0.7, "loss_band": [1, 1000]}
 # A transformer whose units are a chain.
-SIZES = {"batch_size": 4, "length": 12, "vocabulary": 60, "nlayers": 2, "width": 16, "heads": 2}
+SIZES = {"batch_size": 4, "length": 12, "vocabulary": 60, "nlayers": 2, "width": 16, "heads": 2, "tied": False}
 TINY = {"model": "bert", "params": SIZES, "min_time_s": 0.7, "loss_band": [0.1, 100]}
 
 

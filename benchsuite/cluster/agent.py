@@ -90,7 +90,7 @@ class Agent:
     def __init__(self, link: Link[FromRecorder], greeting: Hello, environ: Mapping[str, str]) -> None:
         self._link, self._greeting, self._environ = link, greeting, environ
         self._interrupt = Interrupt()
-        self._said_asked = self._over = self._ended = self._hurried = False
+        self._said_asked = self._ended = self._hurried = False
         self._waiting: list[FromRecorder] = []
         self._part: Part | None = None
         self._address = greeting.address
@@ -165,6 +165,8 @@ class Agent:
             elif isinstance(message, Say) and self._part:
                 self._part.say(message.word)
             else:
+                if isinstance(message, Prepare):  # an end that follows is of this task
+                    self._ended = self._hurried = False
                 self._waiting.append(message)
 
     def _asked_to_stop(self) -> bool:
@@ -173,7 +175,6 @@ class Agent:
 
     def _task(self, message: Prepare, fencing: Fencing, monitor: Monitor) -> None:
         """Run this node's part of a task."""
-        self._ended = self._hurried = False
         with tempfile.TemporaryDirectory(prefix="benchsuite-agent-") as folder, ExitStack() as given_back:
             added = gloo_environ(interface_of(self._address), self._environ)
             part = Part(message, Path(folder), self._link, self._environ, fencing, monitor, added)

@@ -70,7 +70,7 @@ class Spanned(Working):
         self._ended: Why | None = None
         self._asked_s: float | None = None
         self._first_over_s: float | None = None
-        self._at_once = self._stuck = self._started = False
+        self._at_once = self._stuck = False
         write_new(
             log(task, "task.json"), to_json(Assignment(task=task, events=str(log(task, "events.jsonl"))), indent=2)
         )
@@ -105,15 +105,14 @@ class Spanned(Working):
     def take(self, colleague: Colleague, message: FromAgent) -> None:
         """Take what an agent of the task says."""
         place = self._place(colleague)
-        if isinstance(message, Text):
+        if isinstance(message, Text | Beats):
             try:
-                self._relay.take(place, message.file, message.text.encode("latin-1", errors="replace"))
+                if isinstance(message, Beats):
+                    self._relay.note_beats(message.counts)
+                else:
+                    self._relay.take(place, message.file, message.text.encode("latin-1", errors="replace"))
             except OSError as error:
-                self._fail(
-                    place, "failed", Failure(kind="output", message=f"its logs cannot be written: {reason(error)}")
-                )
-        elif isinstance(message, Beats):
-            self._relay.note_beats(message.counts)
+                self._fail("failed", Failure(kind="output", message=f"its logs cannot be written: {reason(error)}"))
         elif isinstance(message, Prepared):
             self._prepared[place] = message
             if len(self._prepared) == len(self.colleagues) and self._ended is None:
@@ -121,7 +120,7 @@ class Spanned(Working):
         elif isinstance(message, NotPrepared):
             self._is_over(place, lost_part(colleague.hello, self.task))
             named = msgspec.structs.replace(message.failure, message=f"{colleague.name}: {message.failure.message}")
-            self._fail(place, message.status, named)
+            self._fail(message.status, named)
         elif isinstance(message, Ended):
             self._is_over(place, message.part)
 
@@ -131,7 +130,7 @@ class Spanned(Working):
         if place not in self.parts:
             self._is_over(place, lost_part(colleague.hello, self.task))
             done = f"{len(self.seen.slices)} slices were finished"
-            self._fail(place, "interrupted", Failure(kind="node", message=f"{why}; {done}"))
+            self._fail("interrupted", Failure(kind="node", message=f"{why}; {done}"))
 
     def _is_over(self, place: int, part: NodePart) -> None:
         colleague = self.colleagues[place]
@@ -141,7 +140,7 @@ class Spanned(Working):
             part, node=colleague.name, offset_s=colleague.offset_s, offset_error_s=colleague.offset_error_s
         )
 
-    def _fail(self, place: int, status: Status, failure: Failure) -> None:
+    def _fail(self, status: Status, failure: Failure) -> None:
         if self.problem is None and self._ended is None:
             self.problem = status, failure
             self._end("exited")
@@ -161,7 +160,6 @@ class Spanned(Working):
             colleague.link.send(Start(member=member))
         self.started_s = time.monotonic()
         self.deadline_s = self.started_s + self.task.job.timeout_s
-        self._started = True
 
     def _say(self, word: str) -> None:
         self.colleagues[0].link.send(Say(word=word))

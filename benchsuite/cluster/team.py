@@ -234,6 +234,7 @@ class Team:
             one.link.send(Bye())
         deadline = time.monotonic() + BYE_LIMIT_S
         for one in self.colleagues:
+            one.link.wait_closed(deadline - time.monotonic())
             while one.process and one.process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.02)
             one.link.close()

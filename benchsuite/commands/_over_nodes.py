@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,9 +86,14 @@ def _join(given: dict[str, Any]) -> int:
     machine = host.describe(os.environ)
     gpus = place.own(chosen(machine.gpus, settled.environ, machine.gpu_note))
     sha256 = settled.profile.used().sha256
+    if place.rank:
+        try:
+            with Interrupt() as interrupt:
+                return _serve(place, gpus, machine, None if given["resume"] else sha256, interrupt)
+        finally:
+            # If the run fails, srun ends the other tasks with SIGTERM. The exit status is then to be the recorder's.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with Interrupt() as interrupt:
-        if place.rank:
-            return _serve(place, gpus, machine, None if given["resume"] else sha256, interrupt)
         from benchsuite.cluster.gathering import recording
         from benchsuite.cluster.team import Team
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta
 from msgspec.structs import replace
 
 from benchsuite.describe.pairing import rounds
-from benchsuite.describe.tasks import FIT, Gpu, Job, NodeShare
+from benchsuite.describe.tasks import Gpu, Job, NodeShare
 from benchsuite.errors import ProfileError, UsageError
 from benchsuite.schema import Record
 
@@ -42,7 +42,7 @@ class Spread:
     gpus: tuple[Gpu, ...] = ()
     shares: tuple[NodeShare, ...] = ()
     skip: str | None = None
-    ranks: int = field(default=1)
+    ranks: int = 1
 
 
 def check(job: Job, at: str) -> None:
@@ -64,7 +64,7 @@ def check(job: Job, at: str) -> None:
             f"the CPU) with nodes {job.placement.nodes}"
         )
     for name, differs, remedy in (
-        ("sharing", job.sharing != "serial" or job.copies in (FIT,) or job.copies != 1, "leave out sharing and copies"),
+        ("sharing", job.sharing != "serial" or job.copies != 1, "leave out sharing and copies"),
         ("batch_size", job.params.get("batch_size") == "auto", "give batch_size as a number"),
         ("container", job.container is not None, "start the nodes in an image instead: --container"),
     ):
@@ -105,6 +105,8 @@ def spread(job: Job, seats: Sequence[Seat]) -> Spread:
 def spread_pairs(job: Job, seats: Sequence[Seat]) -> Iterator[tuple[int, Spread]]:
     """The places of a job on each pair of nodes, with the numbers of their rounds: the pairs of a round run together.
 
+    A single place if the job cannot run.
+
     Raises:
         UsageError: the run has a single node, or the ranks cannot be divided among two.
     """
@@ -115,7 +117,9 @@ def spread_pairs(job: Job, seats: Sequence[Seat]) -> Iterator[tuple[int, Spread]
         for pair in met:
             ends = [nodes[place] for place in pair]
             own = [replace(seat, node=ends.index(seat.node)) for seat in seats if seat.node in ends]
-            yield number, spread(job, own)
+            yield number, (found := spread(job, own))
+            if found.skip:  # what one pair lacks, as a GPU, all lack
+                return
 
 
 def _on_gpus(job: Job, used: Sequence[Seat]) -> Spread:
