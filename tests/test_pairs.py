@@ -230,3 +230,9 @@ def test_a_slow_node_of_a_tournament_fails_and_the_ends_of_a_slow_link_are_warne
 def test_a_job_on_one_machine_is_no_tournament() -> None:
     plain: JobSummary = made_job("vae", [1.0, 2.0])
     assert tournaments(made_run(plain)) == ()
+
+
+def test_pairs_without_the_gpus_that_they_need_are_one_skipped_task() -> None:
+    given = job(placement={"devices": "all", "nodes": "pairs"})
+    (task,) = make_plan("p", [given], (), environ={}, seats=seats(0, 0, 0)).tasks
+    assert task.skip == "no GPU is visible on the nodes, and the job's placement does not allow the CPU"

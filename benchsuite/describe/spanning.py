@@ -105,6 +105,8 @@ def spread(job: Job, seats: Sequence[Seat]) -> Spread:
 def spread_pairs(job: Job, seats: Sequence[Seat]) -> Iterator[tuple[int, Spread]]:
     """The places of a job on each pair of nodes, with the numbers of their rounds: the pairs of a round run together.
 
+    A single place if the job cannot run.
+
     Raises:
         UsageError: the run has a single node, or the ranks cannot be divided among two.
     """
@@ -115,7 +117,9 @@ def spread_pairs(job: Job, seats: Sequence[Seat]) -> Iterator[tuple[int, Spread]
         for pair in met:
             ends = [nodes[place] for place in pair]
             own = [replace(seat, node=ends.index(seat.node)) for seat in seats if seat.node in ends]
-            yield number, spread(job, own)
+            yield number, (found := spread(job, own))
+            if found.skip:  # what one pair lacks, as a GPU, all lack
+                return
 
 
 def _on_gpus(job: Job, used: Sequence[Seat]) -> Spread:
