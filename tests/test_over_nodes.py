@@ -76,7 +76,9 @@ def test_fewer_ranks_than_gpus_are_divided_equally() -> None:
 
 def test_several_agents_on_a_node_count_as_one_node() -> None:
     on = [Seat(name=f"n{i // 2}:{i % 2}", node=i // 2, host="n", gpus=gpus(i, 1)) for i in range(4)]
-    assert [share.node for share in task(job(), on).nodes] == ["n0:0", "n0:1", "n1:0", "n1:1"]
+    found = task(job(), on)
+    assert [share.node for share in found.nodes] == ["n0:0", "n0:1", "n1:0", "n1:1"]
+    assert found.device == "2 nodes, 4 GPUs"
 
 
 def test_ranks_that_a_driver_configuration_gives_may_differ() -> None:

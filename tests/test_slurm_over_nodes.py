@@ -85,32 +85,32 @@ def test_what_reads_a_run_copes_with_the_folder_of_jobs_over_nodes(ended: Path) 
 
 
 def test_whatever_ends_a_job_over_nodes_a_resume_runs_what_is_left(tmp_path: Path) -> None:
-    idle = {"entry": "group_faults:build", "params": {"after": 1_000_000}, "min_time_s": 15.0, "max_time_s": 60.0}
-    write(tmp_path / "p.json", long={**idle, **NODES})
-    logs = tmp_path / "out" / ACROSS / "logs"
-
-    def trains(attempt: int) -> bool:
-        events = logs / f"long.J0.a{attempt}.events.1.jsonl"
-        return events.exists() and events.read_text().count("\n") > 2
-
+    """The first attempt is cancelled while it is prepared, a node of the second fails while it trains."""
+    idle = {"entry": "group_faults:build", "params": {"after": 1_000_000}, "min_time_s": 12.0, "max_time_s": 60.0}
+    first, out = tmp_path / "first", tmp_path / "out"
+    first.touch()
+    write(tmp_path / "p.json", long={**idle, **NODES, "prepare": f"test ! -e {first} || sleep 600"})
+    logs = out / ACROSS / "logs"
     words = ("jobs", "p.json", "--slurm", "-o", "out", "--detach")
     assert benchsuite(*words, cwd=tmp_path, env=environ()).returncode == 0
-    wait_for(lambda: trains(1), 400)
+    wait_for(lambda: (logs / "long.J0.a1.task.json").exists(), 400)
+    slurm("scancel", job_of(out, ACROSS))
+    wait_for(lambda: not queued(), 60)
+    assert stand(out) == {ACROSS: "cancelled"}
+
+    first.unlink()
+    assert benchsuite("jobs", "--resume", "out", "--detach", cwd=tmp_path, env=environ()).returncode == 0
+    events = logs / "long.J0.a2.events.1.jsonl"
+    wait_for(lambda: events.exists() and events.read_text().count("\n") > 2, 400)
     slurm("scontrol", "update", "nodename=m2", "state=down", "reason=fan")
     wait_for(lambda: not queued(), 60)
-    assert stand(tmp_path / "out") == {ACROSS: "node failure"}
+    assert stand(out) == {ACROSS: "node failure"}
+    assert statuses(out / ACROSS) == {"long.J0": ["interrupted"] * 2}, "none of these ends is the task's"
+
     wait_for(lambda: slurm("sinfo", "--noheader", "--Node", "--partition=main", "--format=%T").split() == ["idle"] * 2)
-
-    assert benchsuite("jobs", "--resume", "out", "--detach", cwd=tmp_path, env=environ()).returncode == 0
-    wait_for(lambda: trains(2), 400)
-    slurm("scancel", job_of(tmp_path / "out", ACROSS))
-    wait_for(lambda: not queued(), 60)
-    assert stand(tmp_path / "out") == {ACROSS: "cancelled"}
-    assert statuses(tmp_path / "out" / ACROSS) == {"long.J0": ["interrupted"] * 2}, "none of these ends is the task's"
-
     last = benchsuite("jobs", "--resume", "out", cwd=tmp_path, env=environ(), timeout=600)
     assert last.returncode == 0, last.stderr
-    assert statuses(tmp_path / "out" / ACROSS) == {"long.J0": ["interrupted", "interrupted", "ok"]}
+    assert statuses(out / ACROSS) == {"long.J0": ["interrupted", "interrupted", "ok"]}
     assert "jobs over nodes: ok." in last.stderr
 
 

@@ -58,6 +58,7 @@ def fleet_folders(
 
 def report_fleet(folders: FleetFolders, asked: Asked, targets: Sequence[Target], full: bool, drain: bool) -> Fleet:
     """Read, judge and show a fleet."""
+    from benchsuite.commands._nodes import quoted
     from benchsuite.commands._terminal import console
     from benchsuite.describe.invocation import program
     from benchsuite.report.fleet.folders import ACROSS
@@ -74,7 +75,9 @@ def report_fleet(folders: FleetFolders, asked: Asked, targets: Sequence[Target],
     records = read_nodes(folders, scoring, _progress(len(folders.folders)))
     fleet = judge_fleet(folders, records, asked.margin, read_tournaments(folders.out / ACROSS))
     if (folders.out / ACROSS / "run.json").exists():
-        click.echo(f"Jobs over nodes have a report of their own: {program()} report {folders.out / ACROSS}", err=True)
+        click.echo(
+            f"Jobs over nodes have a report of their own: {program()} report {quoted(folders.out / ACROSS)}", err=True
+        )
     if drain:
         click.echo(f"benchsuite: {headline(fleet)}", err=True)
         for line in drain_lines(fleet):

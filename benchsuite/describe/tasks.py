@@ -251,7 +251,7 @@ class Task(Record, frozen=True, kw_only=True):
         if self.nodes and self.job.placement.nodes == PAIRS:
             return " - ".join(share.node for share in self.nodes)
         if self.nodes:
-            return f"{len(self.nodes)} nodes, {self.ranks} {'GPUs' if self.gpus else 'ranks on the CPU'}"
+            return f"{self.job.placement.nodes} nodes, {self.ranks} {'GPUs' if self.gpus else 'ranks on the CPU'}"
         if self.gpus:
             return "GPU " + ",".join(str(g.visible_index) for g in self.gpus)
         return "CPU" if self.ranks == 1 else f"CPU, {self.ranks} ranks"
