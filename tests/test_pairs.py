@@ -71,7 +71,7 @@ def test_a_job_on_pairs_of_nodes_has_a_wave_for_each_round() -> None:
     for wave in plan.waves:
         assert sorted(share.node for task in wave.tasks for share in task.nodes) == ["n0", "n1", "n2", "n3"]
     first = plan.waves[0].tasks[0]
-    assert (first.id, first.wave, first.device, first.ranks) == ("j.J0.n0-n3", "j.R0.0", "n0 - n3", 16)
+    assert (first.id, first.wave, first.device, first.ranks) == ("j.J0.n0+n3", "j.R0.0", "n0 - n3", 16)
     assert [gpu.uuid for gpu in first.gpus] == [f"GPU-{node}-{gpu}" for node in (0, 3) for gpu in range(8)]
 
 

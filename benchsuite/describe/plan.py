@@ -58,7 +58,7 @@ class Place:
     def suffix(self) -> str:
         """The end of the task's id, after the repeat."""
         if self.part is not None and self.nodes:
-            return f".{'-'.join(share.node for share in self.nodes)}"
+            return f".{'+'.join(share.node for share in self.nodes)}"  # no name of a host has a plus
         return "".join(
             f".{of}" for of in (self.number, None if self.copy is None else f"c{self.copy}") if of is not None
         )

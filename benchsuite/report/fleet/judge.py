@@ -39,7 +39,7 @@ MIXABLE = (
 )
 _NAMED = 3
 
-Kind = Literal["pairs", "not run", "failures", "slower", "faster", "hardware", "unlike", "software", "files"]
+Kind = Literal["not run", "failures", "slower", "faster", "hardware", "unlike", "software", "files", "pairs"]
 
 
 @dataclass(frozen=True)
