@@ -12,7 +12,7 @@ from pathlib import Path
 # The options of `benchsuite jobs` that choose jobs.
 ONLY, EXCLUDE = "--name", "--exclude"
 ISOLATION, NO_CGEXEC, REQUIRE_ISOLATION = "--isolation", "--no-cgexec", "--require-isolation"
-NO_PRELOAD = "--no-preload"
+PRELOAD = "--preload"
 
 
 @dataclass(frozen=True)
