@@ -17,8 +17,13 @@ _EPILOG = (
     "fields and parameters, as for 'benchsuite jobs'."
 )
 
+_EXAMPLES = (
+    ("benchsuite overhead", "The small jobs of smoke, on the first GPU or the CPU."),
+    ("benchsuite overhead standard --name convnet -d data --rounds 40", "One job of the suite, with more rounds."),
+)
 
-@click.command(cls=WithChanges, epilog=_EPILOG)
+
+@click.command(cls=WithChanges, epilog=_EPILOG, examples=_EXAMPLES)
 @click.argument("profile", default="smoke", shell_complete=completion.profiles_or_runs)
 @click.option(ONLY, "only", multiple=True, metavar="JOB", shell_complete=completion.jobs, help="Only this job.")
 @click.option("--rounds", type=click.IntRange(3, 1000), default=20, metavar="N", help="Pairs of blocks.  [default: 20]")
