@@ -14,11 +14,22 @@ import pytest
 from support import environ, in_process, one_line_error, start
 
 from benchsuite import __version__
-from benchsuite.cluster import across, link, network, script
+from benchsuite.cluster import across, gathering, handshake, link, network, script
 from benchsuite.cluster.fleet import ACROSS, Fleet
 from benchsuite.cluster.hosts import Remote
 from benchsuite.cluster.link import Link, LinkError
-from benchsuite.cluster.messages import FromAgent, FromRecorder, Hello, Ping, Pong, Say
+from benchsuite.cluster.messages import (
+    Challenge,
+    FromAgent,
+    FromRecorder,
+    Hello,
+    Ping,
+    Pong,
+    Proof,
+    Refused,
+    Response,
+    Say,
+)
 from benchsuite.cluster.network import free_port
 from benchsuite.cluster.relay import MergedEvents, Relay
 from benchsuite.cluster.seat import invited
@@ -27,6 +38,7 @@ from benchsuite.describe import jobs
 from benchsuite.describe.plan import make_plan
 from benchsuite.describe.spanning import Seat
 from benchsuite.describe.tasks import Gpu, Job, Task
+from benchsuite.describe.variables import JOIN_SECRET, looks_secret
 from benchsuite.errors import ProfileError, UsageError
 from benchsuite.events import Exited, Raised, rank_file
 from benchsuite.host import machine as host
@@ -269,6 +281,76 @@ def test_what_is_no_message_closes_the_link(ends: tuple[Link[FromAgent], Link[Fr
     with pytest.raises(LinkError, match="no message of benchsuite"):
         recorder.receive(1.0)
     assert recorder.closed
+
+
+@pytest.fixture
+def met() -> Iterator[tuple[gathering._Guest, Link[FromRecorder]]]:
+    """A connection to a recorder, on both sides."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    connected = socket.create_connection(listener.getsockname())
+    guest, agent = gathering._guest(listener), link.recorder_at(connected)
+    yield guest, agent
+    guest.link.close()
+    agent.close()
+    listener.close()
+
+
+Met = tuple[gathering._Guest, Link[FromRecorder]]
+GREETING = Hello(version=__version__, name="n", rank=1, node=1, machine=host.describe({}))
+
+
+def test_a_process_with_the_secret_of_the_run_is_let_in(met: Met, monkeypatch: pytest.MonkeyPatch) -> None:
+    guest, agent = met
+    monkeypatch.setenv(JOIN_SECRET, "s")
+
+    def steps() -> bool:
+        return guest.hello() is not None  # the recorder takes its turn each time the agent looks
+
+    handshake.introduce(agent, "a", 30.0, steps)
+    assert guest.known
+    agent.send(GREETING)
+    assert guest.hello() == GREETING
+    assert looks_secret(JOIN_SECRET), "no file has it"
+
+
+def test_a_process_with_another_secret_is_refused(met: Met, monkeypatch: pytest.MonkeyPatch) -> None:
+    guest, agent = met
+    monkeypatch.setenv(JOIN_SECRET, "s")
+    (asked,) = agent.receive(30.0)
+    assert isinstance(asked, Challenge)
+    agent.send(Response(nonce="n", proof=handshake._proof("agent", "of another run", "n")))
+    assert guest.hello() is None and not guest.known
+    (answer,) = agent.receive(30.0)
+    assert isinstance(answer, Refused) and JOIN_SECRET in answer.message
+    agent.send(GREETING)
+    assert guest.hello() is None and guest.link.closed, "a greeting without a proof is that of a stranger"
+
+
+@pytest.mark.parametrize(
+    ("said", "part"),
+    [
+        ([Challenge(nonce="c"), Proof(proof="guessed")], "has another secret"),
+        ([Proof(proof="guessed")], "does not answer"),
+        ([Say(word="go")], "does not answer"),
+    ],
+)
+def test_a_process_obeys_no_recorder_that_does_not_know_the_secret(
+    said: list[FromRecorder], part: str, ends: tuple[Link[FromAgent], Link[FromRecorder]]
+) -> None:
+    recorder, agent = ends
+    for message in said:
+        recorder.send(message)
+    recorder.close()
+    with pytest.raises(UsageError, match=part):
+        handshake.introduce(agent, "a", 30.0, lambda: False)
+
+
+def test_only_a_loopback_address_or_localhost_is_served_to_this_host_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian gives a host's own name 127.0.1.1, on that host."""
+    monkeypatch.setattr(network, "is_loopback", lambda address: True)
+    assert all(map(network.only_here, ("127.0.0.1", "127.0.1.1", "::1", "localhost")))
+    assert not any(map(network.only_here, ("n1", "10.0.0.1", "fe80::1", "n1.cluster")))
+    assert network.plain("::ffff:10.0.0.1") == "10.0.0.1"
 
 
 def test_a_greeting_says_who_comes() -> None:

@@ -121,6 +121,7 @@ class Agent:
                     if isinstance(message, Prepare):
                         self._task(message, fencing, monitor)
                         end_orphans()
+        print("benchsuite: the process that records the run is gone", file=sys.stderr)
         return ALONE
 
     def _fencing(self) -> Fencing | None:
@@ -222,6 +223,7 @@ def main(name: str, rank: str, node: str) -> int:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)  # what is printed must not come between the messages
+    os.write(taken, b"\n")  # ends a line that a login shell has begun
     link = links.to_recorder(given, taken)
     try:
         machine = host.describe(os.environ)

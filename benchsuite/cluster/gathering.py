@@ -13,13 +13,15 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from benchsuite.cluster import handshake
 from benchsuite.cluster import link as links
 from benchsuite.cluster.link import Link, LinkError
-from benchsuite.cluster.messages import FromAgent, FromRecorder, Hello, Refused
-from benchsuite.cluster.network import is_loopback
+from benchsuite.cluster.messages import Challenge, FromAgent, FromRecorder, Hello, Refused, Response
+from benchsuite.cluster.network import is_loopback, only_here, plain
 from benchsuite.cluster.seat import Invited
 from benchsuite.cluster.team import Colleague
 from benchsuite.describe.plan import NO_GPU
@@ -32,7 +34,6 @@ from benchsuite.launch.process import last_lines
 MEET_S = 600.0
 # A connection that does not introduce itself in this time is dropped.
 SILENT_S = 20.0
-STORE_S = 120.0
 
 
 def local_agent(
@@ -129,6 +130,8 @@ def recording(
         hello = greeting_of(link, process, name, printed_by(log), stop)
         found = [Colleague(link, hello, name, place.address, process, last_words=printed_by(log))]
         found += _accepted(place, listener, opened, stop)
+        # MASTER_ADDR may be a name to which this host itself, as Debian does, gives a loopback address.
+        found[0].address = next((one.reached for one in found[1:] if not is_loopback(one.reached)), place.address)
         yield _named(found)
 
 
@@ -150,7 +153,7 @@ def _listen(place: Invited) -> socket.socket:
     try:
         family, _, _, _, found = socket.getaddrinfo(place.address, place.port, proto=socket.IPPROTO_TCP)[0]
         everywhere = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - other nodes come in here
-        host = found[0] if is_loopback(place.address) else everywhere
+        host = found[0] if only_here(place.address) else everywhere
         listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, 0 if place.store else place.port))
@@ -165,11 +168,45 @@ def _listen(place: Invited) -> socket.socket:
         ) from None
 
 
+@dataclass
+class _Guest:
+    """A connection that has not introduced itself yet.
+
+    Attributes:
+        peer, reached: the addresses of its two ends: the other one, and that of this host.
+        known: it has shown that it knows the secret of the run.
+    """
+
+    link: Link[FromAgent]
+    peer: str
+    reached: str
+    since_s: float
+    challenge: Challenge
+    known: bool = False
+
+    def hello(self) -> Hello | None:
+        """Its greeting; None if it has not come yet. The link of a stranger is closed."""
+        try:
+            said = self.link.receive()
+        except LinkError:
+            return None  # somebody else, for instance a port scanner
+        for message in said:
+            if isinstance(message, Hello) and self.known:
+                return message
+            if not isinstance(message, Response) or self.known:
+                self.link.close()
+                return None
+            answer = handshake.answered(self.challenge, message)
+            self.link.send(answer)
+            self.known = not isinstance(answer, Refused)
+        return None
+
+
 def _accepted(
     place: Invited, listener: socket.socket, opened: contextlib.ExitStack, stop: Callable[[], bool]
 ) -> list[Colleague]:
     """The other agents, once all have come."""
-    waiting: list[tuple[float, socket.socket, Link[FromAgent]]] = []
+    guests: list[_Guest] = []
     found: dict[int, Colleague] = {}
     deadline = time.monotonic() + MEET_S
     while len(found) < place.size - 1:
@@ -181,30 +218,31 @@ def _accepted(
                 f"--join: {len(missing)} of {place.size} agents did not come within {MEET_S:g} s, the first is number "
                 f"{missing[0]}; look at its output"
             )
-        with contextlib.suppress(BlockingIOError):
-            connected, _ = listener.accept()
-            link = links.agent_at(connected)
-            opened.callback(link.close)
-            waiting.append((time.monotonic(), connected, link))
-        for since_s, connected, link in list(waiting):
-            hello = _hello(link)
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            guests.append(_guest(listener))
+            opened.callback(guests[-1].link.close)
+        for guest in list(guests):
+            hello = guest.hello()
             if hello and 0 < hello.rank < place.size and hello.rank not in found:
-                found[hello.rank] = Colleague(link, hello, hello.name, str(connected.getpeername()[0]))
-            elif hello:
-                link.send(Refused(message=f"--join: number {hello.rank} of {place.size} agents is taken or too high"))
-                link.close()
-            if hello or link.closed or time.monotonic() > since_s + SILENT_S:
-                waiting.remove((since_s, connected, link))
+                found[hello.rank] = Colleague(guest.link, hello, hello.name, guest.peer, reached=guest.reached)
+                guests.remove(guest)
+                continue
+            if hello:
+                taken = f"--join: number {hello.rank} of {place.size} agents is taken or too high"
+                guest.link.send(Refused(message=taken))
+            if hello or guest.link.closed or time.monotonic() > guest.since_s + SILENT_S:
+                guest.link.close()
+                guests.remove(guest)
         time.sleep(0.02)
     return [found[rank] for rank in sorted(found)]
 
 
-def _hello(link: Link[FromAgent]) -> Hello | None:
-    try:
-        said = link.receive()
-    except LinkError:
-        return None  # somebody else, for instance a port scanner
-    return next((message for message in said if isinstance(message, Hello)), None)
+def _guest(listener: socket.socket) -> _Guest:
+    """Who connects next. Raises BlockingIOError: nobody does."""
+    connected, (peer, *_) = listener.accept()
+    link, challenge = links.agent_at(connected), handshake.challenge()
+    link.send(challenge)
+    return _Guest(link, plain(peer), plain(connected.getsockname()[0]), time.monotonic(), challenge)
 
 
 def _named(found: list[Colleague]) -> list[Colleague]:
@@ -228,10 +266,17 @@ def recorder_of(place: Invited, stop: Callable[[], bool]) -> Link[FromRecorder]:
     why = ""
     while time.monotonic() < deadline and not stop():
         try:
-            return links.recorder_at(socket.create_connection((place.address, port), timeout=10.0))
+            link = links.recorder_at(socket.create_connection((place.address, port), timeout=10.0))
         except (OSError, UnicodeError) as error:
             why = reason(error) if isinstance(error, OSError) else str(error)
             time.sleep(0.2)
+            continue
+        try:
+            handshake.introduce(link, f"{place.address}, port {port}", deadline - time.monotonic(), stop)
+        except UsageError:
+            link.close()
+            raise
+        return link
     remedy = "check MASTER_ADDR and MASTER_PORT, and that it has started"
     raise UsageError(f"--join: number 0 cannot be reached at {place.address}, port {port}: {why}; {remedy}")
 

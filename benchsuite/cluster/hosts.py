@@ -6,11 +6,13 @@ never asks a question, and refuses a host whose key it does not know.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -117,12 +119,12 @@ def agents_on(
     """
     addresses = slurm.addresses(hosts) if remote.launcher == "srun" else {}
     with tempfile.TemporaryDirectory(prefix="benchsuite-") as folder, ExitStack() as opened:
-        begun = []
+        begun: list[tuple[str, Path, Link[FromAgent], subprocess.Popen[bytes]]] = []
+        opened.callback(_end_all, begun)
         for number, host in enumerate(hosts):
             log = Path(folder, f"{number}.err")
             with log.open("wb") as err:
                 link, process = started(remote.command(host, number), environ, err)
-            opened.callback(_end, link, process)
             begun.append((host, log, link, process))
         found = []
         for host, log, link, process in begun:
@@ -133,15 +135,19 @@ def agents_on(
         yield found
 
 
-def _end(link: Link[FromAgent], process: subprocess.Popen[bytes]) -> None:
-    """End the client of an agent. The agent ends its ranks as soon as its link is closed, and then itself."""
-    link.close()
-    for limit_s, end in ((END_LIMIT_S, process.terminate), (TERM_LIMIT_S, process.kill)):
-        try:
-            process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            end()
-    process.wait()
+def _end_all(begun: Sequence[tuple[str, Path, Link[FromAgent], subprocess.Popen[bytes]]]) -> None:
+    """End the clients of all agents. An agent ends its ranks as soon as its link is closed, and then itself."""
+    for _, _, link, _ in begun:
+        link.close()
+    for limit_s, end in ((END_LIMIT_S, subprocess.Popen.terminate), (TERM_LIMIT_S, subprocess.Popen.kill)):
+        deadline = time.monotonic() + limit_s
+        for *_, process in begun:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        for *_, process in begun:
+            end(process)  # does nothing to one that has ended
+    for *_, process in begun:
+        process.wait()
 
 
 def _why(host: str, log: Path, remote: Remote) -> Callable[[], str]:

@@ -62,7 +62,7 @@ class Link(Generic[M]):
             LinkError: something else than messages has come; the link is closed.
         """
         found: list[M] = []
-        while not self.closed and select.select([self._in], [], [], 0.0 if found else limit_s)[0]:
+        while not self.closed and _readable(self._in, limit_s):
             try:
                 text = os.read(self._in, READ_BYTES)
             except OSError:
@@ -108,6 +108,13 @@ class Link(Generic[M]):
                     os.close(fd)
         self._in = self._out = -1
         self.closed = True
+
+
+def _readable(fd: int, limit_s: float) -> bool:
+    """Whether there is something to read, or the end. `select.select` takes no descriptor from 1,024 on."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(1000 * max(0.0, limit_s)))
 
 
 def to_recorder(given: int, taken: int) -> Link[FromRecorder]:

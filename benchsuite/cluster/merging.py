@@ -80,13 +80,18 @@ def _with_node(message: str, spanned: Spanned) -> str:
 
 
 def _telemetry(spanned: Spanned, parts: list[NodePart]) -> Telemetry | None:
-    """The samples of all GPUs. The window and the processes are those of the first node that reported."""
+    """The samples of all GPUs. The window and the processes are those of the first node that reported.
+
+    The window is on this host's clock.
+    """
     known = [(place, part.telemetry) for place, part in enumerate(parts) if part.telemetry]
     if not known:
         return None
     place, first = known[0]
     return msgspec.structs.replace(
         first,
+        start_s=first.start_s - parts[place].offset_s,
+        end_s=first.end_s - parts[place].offset_s,
         devices=tuple(device for _, one in known for device in one.devices),
         series=_series(spanned, place),
         notes=tuple(f"{parts[at].node}: {note}" for at, one in known for note in one.notes),

@@ -1,7 +1,7 @@
 """What the recorder of a run over nodes and the agent of a node say to each other: one JSON object a line.
 
 agent        recorder
-Hello   ->
+Hello   ->                         over TCP after the handshake, see `handshake`
         <-   Welcome, or Refused
 Fenced  ->                         the agent is ready for tasks
         <-   Ping                  several times: the offset between the two clocks
@@ -28,6 +28,25 @@ from benchsuite.schema import Record
 
 # Agents and recorders of different numbers do not understand each other.
 PROTOCOL = 1
+
+
+class Challenge(Record, frozen=True, kw_only=True, tag="challenge", tag_field="is"):
+    """The recorder asks who has connected."""
+
+    nonce: Annotated[str, Meta(description="a number that is used once")]
+
+
+class Response(Record, frozen=True, kw_only=True, tag="response", tag_field="is"):
+    """The agent shows that it knows the secret of the run."""
+
+    nonce: Annotated[str, Meta(description="a number that is used once")]
+    proof: Annotated[str, Meta(description="HMAC-SHA256 of both numbers")]
+
+
+class Proof(Record, frozen=True, kw_only=True, tag="proof", tag_field="is"):
+    """The recorder shows that it knows the secret of the run."""
+
+    proof: Annotated[str, Meta(description="HMAC-SHA256 of both numbers")]
 
 
 class Hello(Record, frozen=True, kw_only=True, tag="hello", tag_field="is"):
@@ -142,5 +161,7 @@ class Bye(Record, frozen=True, kw_only=True, tag="bye", tag_field="is"):
     """The run is over."""
 
 
-FromAgent: TypeAlias = Hello | Fenced | Pong | Prepared | NotPrepared | Text | Beats | Ended | Asked | Refused
-FromRecorder: TypeAlias = Welcome | Refused | Ping | Prepare | Start | Say | End | Bye
+FromAgent: TypeAlias = (
+    Response | Hello | Fenced | Pong | Prepared | NotPrepared | Text | Beats | Ended | Asked | Refused
+)
+FromRecorder: TypeAlias = Challenge | Proof | Welcome | Refused | Ping | Prepare | Start | Say | End | Bye

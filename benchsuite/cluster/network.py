@@ -40,6 +40,18 @@ def is_loopback(address: str) -> bool:
     return all(ipaddress.ip_address(str(one[4][0]).partition("%")[0]).is_loopback for one in found)
 
 
+def only_here(address: str) -> bool:
+    """Whether an address is a loopback one on every host. Debian gives a host's own name 127.0.1.1, on that host."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(address).is_loopback
+    return address == "localhost"
+
+
+def plain(address: str) -> str:
+    """An IPv4 address in its own form, if a socket of IPv6 gives it."""
+    return address.removeprefix("::ffff:") if "." in address else address
+
+
 def gloo_environ(interface: str | None, environ: Mapping[str, str]) -> dict[str, str]:
     """The variable that names gloo's interface, where gloo would choose the loopback interface by itself.
 

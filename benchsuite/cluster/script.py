@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchsuite.cluster.fleet import ACROSS, FOLDER, Fleet
 from benchsuite.describe.invocation import EXCLUDE, JOIN, ONLY
-from benchsuite.describe.variables import RENDEZVOUS, looks_secret, recorded_environ
+from benchsuite.describe.variables import JOIN_SECRET, RENDEZVOUS, looks_secret, recorded_environ
 
 # Exit statuses of the script besides those of benchsuite.
 NO_OUT, NO_PYTHON, NO_CWD, TIME_LIMIT = 71, 72, 73, 74
@@ -57,6 +57,7 @@ near_limit=
 ask() {{
     pid=
     [ "$node" != {across_name} ] || pid=$(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' "$out/$node/.lock" 2>/dev/null)
+    grep -qs -e {join} "/proc/$pid/cmdline" || pid= # the lock of an earlier run
     kill -TERM "${{pid:-$child}}"
 }}
 trap ask TERM
@@ -84,6 +85,7 @@ if [ "$node" = {across} ]; then # the jobs over nodes: an agent on each node
         (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
     done
     export MASTER_PORT
+    export {secret}=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
     unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK
     run=({run})
     words=({words})
@@ -121,6 +123,7 @@ def text(fleet: Fleet, out: Path, submission: int, repeats: int | None = None) -
         words=_words([*fleet.words, *without, *repeat], changes),
         resume=f'jobs --resume "$out/$node" {shlex.join(more)}'.rstrip(),
         across_name=ACROSS,
+        join=JOIN,
         across=_across(fleet, out, repeat, more, changes) if fleet.across else "",
     )
 
@@ -138,6 +141,7 @@ def _across(fleet: Fleet, out: Path, repeat: Sequence[str], more: Sequence[str],
     chosen = [word for name in fleet.spanning for word in (ONLY, name)]
     return _ACROSS.format(
         across=ACROSS,
+        secret=JOIN_SECRET,
         run=" ".join(map(shlex.quote, _run(fleet, out, step))),
         words=_words([*without_names(fleet.words), *chosen, *repeat, JOIN], changes),
         resume=f'jobs --resume "$out/$node" {shlex.join([*more, JOIN])}',

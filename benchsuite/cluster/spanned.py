@@ -35,6 +35,8 @@ TOGETHER_S = 30.0
 # A batch system sends SIGTERM to all processes of all nodes, not at the same instant: what fails this long before the
 # recorder notices it counts as ended by it.
 SWEPT_S = 2.0
+# To find a data set and make a fence, an agent has this long beside the limit of the set-up commands.
+PREPARE_S = 900.0
 # An agent that was asked to end its part has the usual time for it, and this long to report.
 LAST_REPORT_S = 15.0
 
@@ -67,6 +69,7 @@ class Spanned(Working):
         self.parts: dict[int, NodePart] = {}
         self.problem: tuple[Status, Failure] | None = None
         self._prepared: dict[int, Prepared] = {}
+        self._prepare_limit_s = task.job.timeout_s + PREPARE_S
         self._ended: Why | None = None
         self._asked_s: float | None = None
         self._first_over_s: float | None = None
@@ -129,8 +132,10 @@ class Spanned(Working):
         place = self._place(colleague)
         if place not in self.parts:
             self._is_over(place, lost_part(colleague.hello, self.task))
-            done = f"{len(self.seen.slices)} slices were finished"
-            self._fail("interrupted", Failure(kind="node", message=f"{why}; {done}"))
+            self._fail("interrupted", self._gone(why))
+
+    def _gone(self, why: str) -> Failure:
+        return Failure(kind="node", message=f"{why}; {len(self.seen.slices)} slices were finished")
 
     def _is_over(self, place: int, part: NodePart) -> None:
         colleague = self.colleagues[place]
@@ -175,7 +180,11 @@ class Spanned(Working):
         if len(self.parts) == len(self.colleagues):
             return True
         if self._ended is None:
-            if why := self._why_end():
+            if math.isinf(self.deadline_s) and now_s > self.started_s + self._prepare_limit_s:
+                late = next(one for place, one in enumerate(self.colleagues) if place not in self._prepared)
+                why_late = f"{late.name} has not prepared its part within {self._prepare_limit_s:g} s"
+                self._fail("interrupted", Failure(kind="node", message=why_late))
+            elif why := self._why_end():
                 self._end(why)
             elif self._first_over_s is not None and now_s > self._first_over_s + self._patience_s():
                 self._end("exited")
@@ -208,6 +217,8 @@ class Spanned(Working):
         for place, colleague in enumerate(self.colleagues):
             if place not in self.parts:
                 self._team.give_up(colleague, "it does not end its part")
+                if self._ended == "exited" and self.problem is None and colleague.gone:
+                    self.problem = "interrupted", self._gone(colleague.gone)
         self._relay.close()
         self._events.read()
         codes = [self.parts[place].exit_code for place in range(len(self.colleagues))]

@@ -39,6 +39,7 @@ class Colleague:
     Attributes:
         name: its node; of several agents on a node each has its number behind it.
         address: by which the other nodes reach its host.
+        reached: the address of this host to which it has connected; empty if it was started here.
         process: started by this process; None for an agent that has connected.
         gpus: those of its host that the run may use.
         ranks: its ranks in each task; None for as many as the others have.
@@ -53,6 +54,7 @@ class Colleague:
     name: str
     address: str
     process: subprocess.Popen[bytes] | None = None
+    reached: str = ""
     gpus: tuple[Gpu, ...] | None = None
     ranks: int | None = None
     task: Spanned | None = None

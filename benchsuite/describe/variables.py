@@ -23,8 +23,12 @@ _SECRET = re.compile(
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-# The launcher sets these for each rank; a worker never inherits them.
-RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+# Its value is the secret that the processes of a run over nodes share.
+JOIN_SECRET = "BENCHSUITE_JOIN_SECRET"  # noqa: S105 - the name of the variable
+
+
+# The launcher sets these for each rank, or for each process of a run over nodes; a worker never inherits them.
+RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", JOIN_SECRET)
 
 
 def looks_secret(name: str) -> bool:

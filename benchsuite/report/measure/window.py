@@ -9,6 +9,7 @@ from typing import Literal
 
 from benchsuite.measurement import Slice, Stream
 from benchsuite.records import Result
+from benchsuite.report.measure.clocks import streams_on_one_clock
 from benchsuite.report.measure.steadiness import UNKNOWN, Steadiness, least_steady, steadiness
 from benchsuite.report.measure.window_error import lengths_s
 
@@ -30,7 +31,7 @@ class Window:
         seconds: the sum of the true slice lengths; of the rank that has least.
         slices: of the rank that has least.
         dropped: measured slices outside the window.
-        start_s, end_s: on CLOCK_MONOTONIC.
+        start_s, end_s: on CLOCK_MONOTONIC; of a task over nodes, on that of the host that recorded it.
         steadiness: of the least steady rank.
     """
 
@@ -53,7 +54,7 @@ class Window:
 
 def task_window(result: Result) -> Window:
     """The window of a task: of its one stream that counts items, or of all its ranks together (their rates added)."""
-    windows = [stream_window(s) for s in result.measurement.streams if s.counts_items]
+    windows = [stream_window(s) for s in streams_on_one_clock(result) if s.counts_items]
     if len(windows) == 1:
         return windows[0]
     if not windows:

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from benchsuite.errors import ResultError
 from benchsuite.report.read.curves import Curve, Panel, Span
 from benchsuite.report.read.load import Loaded, Row
-from benchsuite.report.read.samples import MEASURES, Sampled, read_samples, samples_panel
+from benchsuite.report.read.samples import MEASURES, Sampled, samples_of, samples_panel
 from benchsuite.report.show.axes import FAINT, LINE, MOST_NAMES, Look, caption, looks, paint, plain
 from benchsuite.report.show.format import count, few, one_line
 from benchsuite.report.show.machine_name import plot_title
@@ -72,8 +72,7 @@ def _read(loaded: Loaded, rows: Sequence[Row]) -> tuple[_Series, list[str]]:
     own = [row for row in rows if row not in other]
     series, without = [], []
     for row in own[:_MOST_TASKS]:
-        kept = row.result.telemetry if row.result else None
-        found = read_samples(loaded.path, kept.series) if kept else []
+        found = samples_of(loaded.path, row.result) if row.result else []
         series += [(row, of) for of in found]
         without += [] if found else [row]
     notes = [f"n: {count(len(own[:_MOST_TASKS]) - len(without), 'task')} with samples."]

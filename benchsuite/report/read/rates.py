@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from benchsuite.measurement import Slice
+from benchsuite.report.measure.clocks import streams_on_one_clock
 from benchsuite.report.read.curves import Curve, Panel, Span
 from benchsuite.report.read.load import Row
 from benchsuite.report.show.format import count, number
@@ -34,7 +35,7 @@ def rates_curve(row: Row) -> Curve | None:
 
     None if the task recorded no slice, or numbers beyond any measurement.
     """
-    streams = [s for s in row.result.measurement.streams if s.counts_items] if row.result else []
+    streams = [s for s in streams_on_one_clock(row.result) if s.counts_items] if row.result else []
     if not streams:
         return None
     measured = [[s for s in stream.slices if s.phase == "measure"] for stream in streams]

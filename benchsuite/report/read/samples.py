@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import msgspec
+from msgspec.structs import replace
 
+from benchsuite.records import Result
 from benchsuite.report.read.curves import Curve, Panel, Points
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.rates import window_span
@@ -21,11 +23,13 @@ class Sampled:
 
     about: SeriesOf
     samples: list[DeviceSample | TenantSample] = field(default_factory=list)
+    node: str = ""
 
     @property
     def name(self) -> str:
         """The series in words, as a legend shows it."""
-        return "processes" if self.about.kind == "tenant" else f"GPU {self.about.visible_index}"
+        words = "processes" if self.about.kind == "tenant" else f"GPU {self.about.visible_index}"
+        return f"{self.node} {words}" if self.node else words
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,21 @@ class _Line(msgspec.Struct):
 
     of: str
     kind: str | None = None
+
+
+def samples_of(folder: Path, result: Result, *, whole: bool = False) -> list[Sampled]:
+    """All series of a task, GPUs first. Those of several nodes are on the clock of the host that recorded the result.
+
+    Args, Raises: see `read_samples`.
+    """
+    if not result.parts:
+        return read_samples(folder, result.telemetry.series if result.telemetry else None, whole=whole)
+    found = []
+    for part in result.parts:
+        for of in read_samples(folder, part.telemetry.series if part.telemetry else None, whole=whole):
+            shifted = [replace(sample, monotonic_s=sample.monotonic_s - part.offset_s) for sample in of.samples]
+            found.append(Sampled(of.about, shifted, part.node))
+    return sorted(found, key=lambda of: of.about.kind)
 
 
 def read_samples(folder: Path, series: str | None, *, whole: bool = False) -> list[Sampled]:

@@ -11,6 +11,7 @@ import msgspec
 
 from benchsuite.provisions import DataUsed
 from benchsuite.records import Result
+from benchsuite.report.measure.clocks import streams_on_one_clock
 from benchsuite.report.read.load import Row
 
 # Share of a data set's bytes in the page cache: cold up to the first, warm from the second on.
@@ -84,7 +85,7 @@ def overlap_words(share: float) -> str:
 
 def _trained(result: Result) -> Span | None:
     """The span of CLOCK_MONOTONIC in which all ranks of a task took steps; None if a rank took no step."""
-    streams = result.measurement.streams
+    streams = streams_on_one_clock(result)
     if not streams or not all(stream.slices for stream in streams):
         return None
     starts = [stream.origin_s + stream.slices[0].start_s for stream in streams]

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from benchsuite.measurement import Slice, Stream
 from benchsuite.records import Result
+from benchsuite.report.measure.clocks import streams_on_one_clock
 from benchsuite.report.measure.window import MIN_WINDOW_S, TOLERANCE_S, measured_slices, window_slices
 from benchsuite.report.read.load import Row
-from benchsuite.report.read.samples import Sampled, read_samples
+from benchsuite.report.read.samples import Sampled, samples_of
 from benchsuite.report.read.summary import TaskSummary
 from benchsuite.telemetry import SLOWING, DeviceSample, held
 
@@ -50,7 +51,7 @@ def unthrottled(row: Row) -> tuple[float | None, str | None]:
     if telemetry is None or telemetry.series is None:
         return None, "its samples were not kept"
     try:
-        watched = _watched(read_samples(row.file.parent, telemetry.series, whole=True))
+        watched = _watched(samples_of(row.file.parent, row.result, whole=True))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         return None, f"its samples cannot be read: {why or error}".lower()
@@ -58,7 +59,7 @@ def unthrottled(row: Row) -> tuple[float | None, str | None]:
     if unseen := [uuid for uuid in gpus if uuid not in watched]:
         return None, f"its samples have none of {unseen[0]}"
     rates, least_s = [], math.inf
-    for stream in row.result.measurement.streams:
+    for stream in streams_on_one_clock(row.result):
         if stream.counts_items:
             clean = list(_clean(stream, [watched[uuid] for uuid in gpus]))
             seconds = math.fsum(s.elapsed_s for s in clean)

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from benchsuite.describe.tasks import Task
 from benchsuite.records import Result
 from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.load import Row
@@ -151,10 +152,17 @@ def _watched(result: Result) -> list[DeviceTelemetry]:
 def unsampled(result: Result | None) -> str | None:
     """The parts of a task's window in which its GPUs were not sampled, in words; None without such a part."""
     found = result.telemetry if result else None
-    if found is None:
+    if result is None or found is None:
         return None
-    spans = ((d.visible_index, d.unsampled_words(found.end_s - found.start_s)) for d in found.devices)
-    return "; ".join(f"GPU {index}: {words}" for index, words in spans if words) or None
+    spans = ((gpu_words(result.task, d), d.unsampled_words(found.end_s - found.start_s)) for d in found.devices)
+    return "; ".join(f"{gpu}: {words}" for gpu, words in spans if words) or None
+
+
+def gpu_words(task: Task, device: DeviceTelemetry) -> str:
+    """A GPU of a task, as "GPU 3". Of a task over nodes its node comes first, since each node numbers its own."""
+    nodes = [share.node for share in task.nodes for _ in range(share.gpus)]
+    node = next((node for node, gpu in zip(nodes, task.gpus, strict=False) if gpu.uuid == device.uuid), None)
+    return f"{node} GPU {device.visible_index}" if node else f"GPU {device.visible_index}"
 
 
 def _total_w(row: Row) -> float | None:

@@ -13,7 +13,7 @@ from benchsuite.measurement import PrecisionCheck
 from benchsuite.records import Result
 from benchsuite.report.read.workload import COLD, WARM
 from benchsuite.report.show.format import count, one_line, percent
-from benchsuite.report.stats.use import cpu_stolen, unsampled
+from benchsuite.report.stats.use import cpu_stolen, gpu_words, unsampled
 from benchsuite.report.verify import some
 from benchsuite.report.verify.evidence import Evidence
 from benchsuite.telemetry import SLOWING, STOLEN_LIMIT, DeviceTelemetry
@@ -188,7 +188,7 @@ def _watched(demand: _Watched, results: list[Result]) -> Finding:
     devices = [(result, device) for result in results if result.telemetry for device in result.telemetry.devices]
     partly = [(result, device) for result, device in devices if getattr(device, demand.field) is not None]
     troubles = [
-        f"{result.task.id} on GPU {device.visible_index}: {trouble}"
+        f"{result.task.id} on {gpu_words(result.task, device)}: {trouble}"
         for result, device in partly
         for trouble in demand.troubles(device)
     ]

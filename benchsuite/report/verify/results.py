@@ -14,6 +14,7 @@ from benchsuite.describe.tasks import Task
 from benchsuite.findings import Finding, note
 from benchsuite.measurement import Slice
 from benchsuite.records import Result, Run
+from benchsuite.report.measure.clocks import streams_on_one_clock
 from benchsuite.report.show.format import count
 from benchsuite.report.verify import all_or_bad, events, hashed, some
 from benchsuite.report.verify.evidence import Evidence, Kept
@@ -161,7 +162,7 @@ def _overtaking(kept: Iterable[Kept]) -> Iterator[str]:
 
 
 def _slices(result: Result) -> Iterator[str]:
-    for stream in result.measurement.streams:
+    for stream in streams_on_one_clock(result):
         rank = f"rank {stream.rank}, " if len(result.measurement.streams) > 1 else ""
         yield from (f"{rank}{trouble}" for trouble in _series(stream.slices))
         measured = [s for s in stream.slices if s.phase == "measure"]

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from benchsuite.report.read.curves import Curve, Panel
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.rates import rates_curve, rates_panels
-from benchsuite.report.read.samples import MEASURES, Measure, Sampled, read_samples, samples_panel
+from benchsuite.report.read.samples import MEASURES, Measure, Sampled, samples_of, samples_panel
 from benchsuite.report.show.format import number, one_line
 from benchsuite.report.show.html.legend import Key, looks_of
 from benchsuite.report.show.svg import paint
@@ -90,8 +90,8 @@ def _points(curves: int) -> int:
 
 
 def _series(folder: Path, row: Row) -> list[Sampled]:
-    assert row.result is not None and row.result.telemetry is not None
-    return read_samples(folder, row.result.telemetry.series)
+    assert row.result is not None
+    return samples_of(folder, row.result)
 
 
 def _timeline(panel: Panel, points: int) -> Figure:
