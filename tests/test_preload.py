@@ -181,7 +181,9 @@ def test_without_a_plan_no_process_is_preloaded() -> None:
 def test_a_run_forks_its_workers_and_says_so(tmp_path: Path) -> None:
     job = {"model": "polynome", "placement": "cpu", "warm_up_s": 0, "min_time_s": 0.1, "max_time_s": 60}
     (tmp_path / "p.json").write_text(json.dumps({"one": job, "two": job}), encoding="utf-8")
-    done = benchsuite("jobs", "p.json", "-o", "out", cwd=tmp_path, env=environ(OMP_NUM_THREADS="1"), timeout=300)
+    done = benchsuite(
+        "jobs", "p.json", "--preload", "-o", "out", cwd=tmp_path, env=environ(OMP_NUM_THREADS="1"), timeout=300
+    )
     assert done.returncode == 0, done.stderr
     found = read_results(tmp_path / "out")
     assert [result.forked for result in found.values()] == [True, True]

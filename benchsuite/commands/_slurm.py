@@ -161,7 +161,7 @@ def _fleet(wanted: Request, given: dict[str, Any], settled: Settled, partition: 
 def _words(given: dict[str, Any]) -> list[str]:
     """The arguments of `benchsuite jobs` on each node, without -o, --repeat and what follows `--`."""
     from benchsuite.describe.budget import BUDGET, written
-    from benchsuite.describe.invocation import EXCLUDE, ISOLATION, NO_CGEXEC, NO_PRELOAD, ONLY, REQUIRE_ISOLATION
+    from benchsuite.describe.invocation import EXCLUDE, ISOLATION, NO_CGEXEC, ONLY, PRELOAD, REQUIRE_ISOLATION
 
     words = [given["profile"]]
     if given["data"]:
@@ -173,7 +173,7 @@ def _words(given: dict[str, Any]) -> list[str]:
     if given["budget"]:
         words += [BUDGET, written(given["budget"])]
     words += [NO_CGEXEC] * given["no_cgexec"] + [REQUIRE_ISOLATION] * given["require_isolation"]
-    return words + [NO_PRELOAD] * (not given["preload"])
+    return words + [PRELOAD] * given["preload"]
 
 
 def _show(fleet: Fleet, nodes: Sequence[Node], out: Path) -> int:
@@ -204,7 +204,7 @@ def _resume(wanted: Request, given: dict[str, Any], detach: bool) -> int:
         raise UsageError(f"{shown}: holds no run on many nodes; leave out --slurm, or name the folder of such a run")
     names = ("data", "budget", "only", "exclude", "changes", "isolation", "no_cgexec", "require_isolation")
     fixed = [name for name in names if given[name]]
-    if fixed or not given["preload"] or wanted.count or wanted.node_list or wanted.partition or wanted.container:
+    if fixed or given["preload"] or wanted.count or wanted.node_list or wanted.partition or wanted.container:
         raise UsageError(
             f"{shown}: --resume on many nodes takes --repeat, --sbatch-arg and --detach; the record gives the rest"
         )

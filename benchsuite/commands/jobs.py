@@ -21,8 +21,8 @@ from benchsuite.describe.invocation import (
     EXCLUDE,
     ISOLATION,
     NO_CGEXEC,
-    NO_PRELOAD,
     ONLY,
+    PRELOAD,
     REQUIRE_ISOLATION,
 )
 
@@ -91,7 +91,7 @@ _EXAMPLES = (
 @click.option("--allow-mig", is_flag=True, help="Let jobs with sharing mig divide their GPU, and make it whole again.")
 @click.option("--profile", "timeline", is_flag=True, help="Record a timeline of each task; see 'trace'.")
 @click.option("--profile-fp32", "cores", is_flag=True, help="Record the use of the cores of each task, with ncu.")
-@click.option(NO_PRELOAD, "preload", flag_value=False, default=True, help="Start each worker anew; fork none.")
+@click.option(PRELOAD, is_flag=True, help="Fork workers from a process that has imported torch; see docs/measuring.md.")
 @click.option("--dry-run", is_flag=True, help="Print each task and its command line; start nothing.")
 @click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[-- CHANGES]")
 @slurm_options

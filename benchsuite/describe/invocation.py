@@ -14,7 +14,7 @@ from benchsuite.describe.budget import BUDGET
 # The options of `benchsuite jobs` that choose jobs.
 ONLY, EXCLUDE = "--name", "--exclude"
 ISOLATION, NO_CGEXEC, REQUIRE_ISOLATION = "--isolation", "--no-cgexec", "--require-isolation"
-NO_PRELOAD = "--no-preload"
+PRELOAD = "--preload"
 # The option by which it takes part in a run over nodes.
 JOIN = "--join"
 

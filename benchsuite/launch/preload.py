@@ -1,4 +1,4 @@
-"""Workers that are forked from a preloaded process, for the tasks whose figures that does not change.
+"""Workers that are forked from a preloaded process, if the user asks for it.
 
 A worker spends seconds on the import of torch. A preloaded process does that once for all tasks of a repeat that have
 the same environment and the same CPUs; see `fork_server`. Each repeat has processes of its own: forked workers share

@@ -149,7 +149,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
         left = left_of(rundir, plan, how.machine)
         sharing.check(left.remaining.tasks, allow_mig=how.allow_mig)
         check_filled(left.remaining.tasks, how.environ, interrupt.asked)
-        how = replace(how, preload=how.preload and rundir.run().preload is True)
+        how = replace(how, preload=rundir.run().preload is True)
         with _means(left.remaining, setting, how) as means:
             interrupt.check()
             changed = changes_since(rundir.run(), how.machine, setting.code)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python
 """Show whether a fork from a preloaded process changes a figure, and what it saves.
 
-Each round runs the jobs twice, in turns: with workers that are forked, and with `--no-preload`. Ratios are forked over
-started anew, geometric means over rounds with 95 % intervals. "per CPU s" is the rate over the CPUs kept busy, which a
-busy machine changes less. "equal" compares the last loss of a fixed number of steps, bit by bit; "host GiB" is the
-difference of the peak of the resident set. The last lines are the wall time and the share of it that is measured.
+Each round runs the jobs twice, in turns: with workers that are forked (`--preload`), and with workers that start anew.
+Ratios are forked over started anew, geometric means over rounds with 95 % intervals. "per CPU s" is the rate over the
+CPUs kept busy, which a busy machine changes less. "equal" compares the last loss of a fixed number of steps, to the
+seven digits that are kept; "host GiB" is the difference of the peak of the resident set. The last lines are the wall
+time and the share of it that is measured.
 
 On a GPU: `python scripts/bench/preload.py lite --rounds 5`. On a CPU:
 `OMP_NUM_THREADS=1 python scripts/bench/preload.py smoke --name vae --name cart --rounds 6`.
@@ -32,7 +33,7 @@ from benchsuite.report.read.wall import WallTime
 from benchsuite.report.stats.summarise import summarise
 from benchsuite.rundir import results
 
-WAYS = {"forked": (), "anew": ("--no-preload",)}
+WAYS = {"forked": ("--preload",), "anew": ()}
 
 
 def run(words: Sequence[str], way: str, folder: Path, changes: Sequence[str]) -> float:
