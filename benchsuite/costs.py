@@ -8,6 +8,9 @@ from msgspec import Meta
 
 from benchsuite.schema import Record
 
+# The part of a block's steps that runs before it, untimed: the device has waited for the parent.
+LEAD = 0.1
+
 
 class PhaseSpan(Record, frozen=True, kw_only=True):
     """What a worker did between two instants of CLOCK_MONOTONIC."""

@@ -124,7 +124,7 @@ def test_the_parent_turns_telemetry_off_for_a_bare_block() -> None:
     assert blocks.answer([child], monitor) == 0.0
     due = child.seen.ranks[0].blocks
     due.append(BlockDue(n=1, at_s=1.0, measured=False))
-    assert blocks.answer([child], monitor) == pytest.approx(0.45), "it wakes before the end of the block"
+    assert blocks.answer([child], monitor) == pytest.approx(0.55), "it sleeps through the block and its lead"
     assert blocks.answer([child], monitor) == 0.0
     due.append(BlockDue(n=2, at_s=2.0, measured=True))
     assert blocks.answer([child], monitor) == 0.0

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 from support import benchsuite, environ, nothing_left, read_results, wait_for
 
+from benchsuite.describe.plan import plan_of
 from benchsuite.describe.tasks import Job, Task, Trace
 from benchsuite.isolation.tenant import Tenant
-from benchsuite.launch import orphans, process
+from benchsuite.launch import orphans, preload, process
+from benchsuite.launch.context import WaveContext
 from benchsuite.launch.fork_server import gpu_in_use, mapped_pages
 from benchsuite.launch.preload import ForkServer, Preloader, forkable, packages
 from benchsuite.provisions import Tenant as TenantFacts
@@ -128,6 +132,16 @@ def test_a_server_whose_imports_fail_forks_nothing_and_says_where_to_look(tmp_pa
     assert "No module named 'no_such_module'" in (tmp_path / "out").read_text()
 
 
+def test_a_server_that_has_ended_forks_nothing_and_the_next_wave_starts_anew(tmp_path: Path) -> None:
+    server = ForkServer(environ(), (), ("forked",), tmp_path / "out")
+    assert server.wait_loaded(lambda: False) is None
+    os.kill(server.pid, signal.SIGKILL)
+    tenant = Tenant(TenantFacts(asked="share", reason="a test"))
+    assert server.fork(tmp_path / "x.json", tenant, "task", tmp_path / "out", tmp_path / "err", None) is None
+    assert server.wait_loaded(lambda: False) == "it does not answer any more"
+    server.close()
+
+
 def test_a_user_who_wants_the_end_does_not_wait_for_imports(tmp_path: Path) -> None:
     server = ForkServer(environ(), (), ("forked",), tmp_path / "out")
     os.kill(server.pid, signal.SIGSTOP)
@@ -171,6 +185,21 @@ def test_all_other_tasks_start_anew() -> None:
     assert not forkable(replace(plain, ranks=2))
     assert not forkable(replace(plain, skip="no GPU"))
     assert not forkable(replace(plain, trace=Trace(tool="ncu", steps=5)))
+
+
+def test_a_task_is_forked_in_all_repeats_or_in_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = msgspec.structs.replace
+    server: Any = SimpleNamespace(wait_loaded=lambda asked: None, close=lambda: None)
+    monkeypatch.setattr(preload, "worker_environ", lambda *given: {})
+    monkeypatch.setattr(Preloader, "_server", lambda *given: server)
+    alone = task(training=replace(task().job.training, intra_op_threads=1))
+    preloader = Preloader(plan_of([task(), replace(task(), id="other.J0"), replace(alone, id="alone.J0")]))
+    added = tuple(replace(one, repeat=3) for one in (task(), alone))
+    wave = WaveContext(added, tenants=(Tenant(TenantFacts(asked="share", reason="a test")),) * 2)
+    run: Any = SimpleNamespace(asked_to_stop=lambda: False)
+    for one, forks in zip(added, (True, False), strict=True):
+        with preloader.preload(run, dataclasses.replace(wave, tasks=(one,), tenants=wave.tenants[:1])) as provided:
+            assert bool(provided.forkers) is forks
 
 
 def test_without_a_plan_no_process_is_preloaded() -> None:

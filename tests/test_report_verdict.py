@@ -26,6 +26,7 @@ from benchsuite.records import Code, Result, Run
 from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import Repeat, Summary
 from benchsuite.report.read.summary_file import read_summary, write_summary
+from benchsuite.report.read.wall import JobTime, WallTime
 from benchsuite.report.stats.compare import Comparison, compare, find_base
 from benchsuite.report.stats.differences import Difference, differences
 from benchsuite.report.stats.samples import LogMean, weighted_mean
@@ -396,6 +397,11 @@ def machine(**changes: Any) -> Callable[[Summary], Summary]:
     return changed
 
 
+def forked_of_two(forked: int) -> WallTime:
+    jobs = (JobTime(name="a", tasks=2, seconds=1.0, phases={}),)
+    return WallTime(seconds=2.0, measured_s=1.0, phases={}, jobs=jobs, forked=forked)
+
+
 def of_run(**changes: Any) -> Callable[[Summary], Summary]:
     return lambda summary: msgspec.structs.replace(summary, **changes)
 
@@ -425,6 +431,8 @@ OF_JOBS = ("ok tasks", "data", "batch size", "backend", "precision", "params")
         (machine(packages={"torch": "2.11.0", "numpy": "2"}), ("package numpy", "none", "2")),
         (of_run(gpus_used=1), ("GPUs used", "2", "1")),
         (of_run(isolation={"fenced": 4}), ("isolation", "CPU none, memory none (not fenced)", "fenced")),
+        (of_run(wall=forked_of_two(2)), ("forked workers", "none", "all")),
+        (of_run(wall=forked_of_two(1)), ("forked workers", "none", "some")),
         (of_run(code=(Code(version="0.2"),)), ("benchsuite", "0.1.0", "0.2")),
         (of_run(code=(Code(version="0.1.0", dirty=True),)), ("uncommitted changes", "not known", "yes")),
         (of_jobs(data_used=read(version="2")), ("data.version", "1", "2")),

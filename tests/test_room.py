@@ -116,6 +116,19 @@ def test_no_wave_starts_on_a_disk_that_has_no_room_for_its_records(tmp_path: Pat
     assert not [path for path in (tmp_path / "run").iterdir() if path.name.endswith(".tmp")]
 
 
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.EROFS, errno.EACCES])
+def test_a_folder_that_cannot_be_written_is_no_matter_of_room(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def refuse(folder: Path, content: bytes) -> Path:
+        raise OSError(error, "refused", str(folder))
+
+    monkeypatch.setattr(room, "write_aside", refuse)
+    keeper = keeper_of(tmp_path / "run", listener := Listener())
+    assert keeper.wait_for_room()
+    assert listener.said == []
+
+
 def test_a_run_on_a_full_disk_ends_without_starting_a_task(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

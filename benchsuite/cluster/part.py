@@ -18,6 +18,7 @@ from benchsuite.describe.tasks import Task
 from benchsuite.events import PULSE_BYTES, pulse_file, rank_file
 from benchsuite.host.monitor import Monitor
 from benchsuite.isolation.fencing import Fencing
+from benchsuite.launch import orphans
 from benchsuite.launch.child import Child
 from benchsuite.launch.context import RunContext, WaveContext, WaveError
 from benchsuite.launch.datasets import data_set
@@ -115,8 +116,10 @@ class Part:
             self._child = child
             child.deadline_s = math.inf  # the recorder knows the time limit
             follow(self._monitor, child)
+            reaper = orphans.Reaper()
             while not child.step():
                 look()
+                reaper.look()
                 self._pass_on()
                 time.sleep(every_s)
             child.finish()

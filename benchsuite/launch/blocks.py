@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchsuite.costs import LEAD
 from benchsuite.host.monitor import Monitor
 from benchsuite.launch.working import Working
-
-# The part of a bare block for which the parent sleeps: it wakes before the end, so that the next block begins soon.
-ASLEEP = 0.9
 
 
 def answer(running: Sequence[Working], monitor: Monitor) -> float:
     """Let a worker begin the block that it waits for.
 
     Returns:
-        Seconds for which this process has nothing to do: most of a bare block, else 0.
+        Seconds for which this process has nothing to do: a bare block with its lead, else 0.
     """
     asleep_s = 0.0
     for child in running:
@@ -25,5 +23,5 @@ def answer(running: Sequence[Working], monitor: Monitor) -> float:
             (monitor.resume if blocks[-1].measured else monitor.pause)()
             child.say_go_on()
             if child.task.cost and not blocks[-1].measured:
-                asleep_s = ASLEEP * child.task.cost.block_s
+                asleep_s = (1 + LEAD) * child.task.cost.block_s
     return asleep_s

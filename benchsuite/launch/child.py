@@ -104,10 +104,7 @@ class Child(Working):
         try:
             write_new(file, to_json(assignment, indent=2))
             traced = profiler(task, str(log(task, "events.jsonl")))
-            if (forker := self.wave.forkers.get(task.id)) and (
-                tree := forker.fork(file, self.tenant, slug(task.id), log(task, "out"), self.err, control)
-            ):
-                self.forked = True
+            if tree := self._fork(run, file, control):
                 return tree
             environ = worker_environ(task, self.tenant, run, self.wave)
             command = [*traced, *python(), "-m", program, str(file)]
@@ -127,6 +124,17 @@ class Child(Working):
             self._close_control()
             why = reason(error) if isinstance(error, OSError) else str(error)
             raise OutputError(f"{file}: cannot start a task: {why}") from None
+
+    def _fork(self, run: RunContext, file: Path, control: int | None) -> process.Tree | None:
+        """Fork the worker from a preloaded process; None if it has none, or if that does not answer."""
+        forker = self.wave.forkers.get(self.task.id)
+        if forker is None:
+            return None
+        tree = forker.fork(file, self.tenant, slug(self.task.id), run.ledger.log(self.task, "out"), self.err, control)
+        if tree is None:
+            run.say(f"{self.task.id}: the preloaded process does not answer; the worker starts anew")
+        self.forked = tree is not None
+        return tree
 
     def _prefix(self, run: RunContext) -> str | None:
         """The path of the task's checkpoints, without `.epochN`; None if it writes none."""

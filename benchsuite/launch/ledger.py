@@ -17,6 +17,9 @@ from benchsuite.measurement import read_boot_id
 from benchsuite.records import Result
 from benchsuite.rundir import Attempt, RunDir, write_result
 
+# The disk is full, or the quota of the user is used up.
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 class NoRoom(Exception):
     """The disk is full, or the user's quota is used up."""
@@ -88,7 +91,7 @@ class Ledger:
         try:
             path = write_result(self.rundir.path, result, _now())
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in FULL:
                 raise NoRoom from None
             where = error.filename or self.rundir.path
             problem = f"{where}: the result could not be written: {reason(error)}"

@@ -169,8 +169,10 @@ class ForkServer:
                 ours.settimeout(FORK_LIMIT_S)
                 said = ours.recv(32)
             except OSError:
-                return None
+                said = b""
         if not said:
+            self._loaded = Loaded("it does not answer any more")
+            self._tree.kill()  # so that it cannot fork the worker later
             return None
         pid = int(said)
         return process.Tree(Adopted(pid), started_ticks(pid), mark)
@@ -190,13 +192,16 @@ def _mark(word: str) -> str:
 class Preloader:
     """Provides the tasks of each wave with preloaded processes.
 
+    Whether a task's worker is forked depends on the first repeat of the plan only. It is therefore the same in every
+    repeat, also in one that a budget adds, and after a resume.
+
     Args:
-        plan: what the run will do; None: every worker starts anew.
+        plan: the whole plan of the run; None: every worker starts anew.
     """
 
     def __init__(self, plan: Plan | None = None) -> None:
         tasks = [task for task in plan.tasks if forkable(task)] if plan else []
-        self._count = Counter(map(_place, tasks))
+        self._count = Counter(_place(task) for task in tasks if task.repeat == tasks[0].repeat)
         self._modules = tuple(dict.fromkeys(name for task in tasks for name in packages(task.job.model or "")))
         self._repeat: int | None = None
         self._servers: dict[_Key, ForkServer] = {}
@@ -221,7 +226,7 @@ class Preloader:
             self._repeat = repeat
         found, began_s, known = {}, time.monotonic(), len(self._servers)
         for task, tenant in zip(wave.tasks, wave.tenants, strict=True):
-            # For a single task, a preloaded process would save nothing.
+            # For the only task of a repeat, a preloaded process would save nothing.
             if forkable(task) and self._count[_place(task)] > 1:
                 found[task.id] = self._server(run, worker_environ(task, tenant, run, wave), tenant)
         forkers: dict[str, Forker] = {}
@@ -244,6 +249,6 @@ class Preloader:
 
 
 def _place(task: Task) -> Hashable:
-    """What two tasks must have in common to be forked from one process, as far as the plan knows it."""
+    """What two tasks of a repeat have in common if they are forked from one process, as far as the plan knows it."""
     gpus, variables = tuple(gpu.uuid for gpu in task.gpus), tuple(sorted(task.environ.items()))
-    return task.repeat, gpus, variables, task.job.training.intra_op_threads, task.job.tenant
+    return gpus, variables, task.job.training.intra_op_threads, task.job.tenant

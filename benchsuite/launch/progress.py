@@ -23,6 +23,8 @@ from benchsuite.records import FAILURES, Result
 from benchsuite.rundir import RunDir
 
 _STYLES = {"ok": "green", "skipped": "yellow", "interrupted": "yellow"}
+# The table is drawn as often as this, and by no thread of its own, which would draw on while the parent sleeps.
+LOOK_EVERY_S = 0.25
 
 
 class Verdict(Protocol):
@@ -83,6 +85,7 @@ class Progress:
         self._noted: set[tuple[str, str]] = set()
         self._console = console or Display(soft_wrap=True, highlight=False)
         self._live: Live | None = None
+        self._look_due_s = 0.0
         self._forecast = Forecast()
         self._wave: tuple[str, float] | None = None
 
@@ -93,7 +96,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
-            self._live = Live("starting", console=self._console, refresh_per_second=4, transient=True)
+            self._live = Live("starting", console=self._console, auto_refresh=False, transient=True)
             self._live.start()
         return self
 
@@ -130,12 +133,13 @@ class Progress:
             self._print(f"{escape(tasks[0].cell)} on {places}: starting")
         else:
             with contextlib.suppress(OSError):
-                self._live.update(f"{escape(tasks[0].cell)}: preparing")
+                self._live.update(f"{escape(tasks[0].cell)}: preparing", refresh=True)
 
     def look(self, children: Sequence[Working]) -> None:
-        if self._live:
+        if self._live and (now_s := time.monotonic()) >= self._look_due_s:
+            self._look_due_s = now_s + LOOK_EVERY_S
             with contextlib.suppress(OSError):
-                self._live.update(self._table(children))
+                self._live.update(self._table(children), refresh=True)
 
     def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
         task, self.over = result.task, self.over + 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchsuite.describe.invocation import resume_command
-from benchsuite.launch.ledger import Ledger, NoRoom
+from benchsuite.launch.ledger import FULL, Ledger, NoRoom
 from benchsuite.records import Result
 from benchsuite.writing import write_aside
 
@@ -61,15 +61,16 @@ class Keeper:
     def _has_room(self) -> bool:
         """Is nothing held, and has the disk room for a wave? The disk is tried if its figure is low.
 
-        Some file systems give 0 as their size. Root has a reserve that the figure leaves out.
+        Some file systems give 0 as their size. Root has a reserve that the figure leaves out. A folder that is missing
+        or cannot be written is no matter of room: the tasks of the wave fail and say so.
         """
         if not self._write():
             return False
         try:
             if shutil.disk_usage(self._folder).free < LEAST_BYTES:
                 write_aside(self._folder, bytes(LEAST_BYTES)).unlink()
-        except OSError:
-            return False
+        except OSError as error:
+            return error.errno not in FULL
         return True
 
     def wait_for_room(self) -> bool:

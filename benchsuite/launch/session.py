@@ -150,7 +150,7 @@ def resume(plan: Plan, out: Path, observer: Callable[[Left], Showing], how: Invo
         sharing.check(left.remaining.tasks, allow_mig=how.allow_mig)
         check_filled(left.remaining.tasks, how.environ, interrupt.asked)
         how = replace(how, preload=rundir.run().preload is True)
-        with _means(left.remaining, setting, how) as means:
+        with _means(left.remaining, setting, how, left.plan) as means:
             interrupt.check()
             changed = changes_since(rundir.run(), how.machine, setting.code)
             unsealed = [f"since the run ended, {line}" for line in _unseal(out)]
@@ -201,8 +201,12 @@ def _unseal(out: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
-    """Fences and monitor for the tasks of a plan, released at the end. In a run over nodes the agents have them."""
+def _means(plan: Plan, setting: Setting, how: Invocation, whole: Plan | None = None) -> Iterator[RunMeans]:
+    """Fences and monitor for the tasks of a plan, released at the end. In a run over nodes the agents have them.
+
+    Args:
+        whole: the plan of the run of which `plan` is left; None if that is all of it.
+    """
     if how.team:
         yield RunMeans(setting, Fencing("none", require=False), Monitor([]), how.allow_mig, team=how.team)
         return
@@ -213,7 +217,9 @@ def _means(plan: Plan, setting: Setting, how: Invocation) -> Iterator[RunMeans]:
             fencing.limit(how.share)
         gpus = {gpu.uuid: gpu for task in plan.tasks for gpu in task.gpus}
         with Monitor(list(gpus.values())) as monitor:
-            yield RunMeans(setting, fencing, monitor, how.allow_mig, Preloader(plan if how.preload else None))
+            yield RunMeans(
+                setting, fencing, monitor, how.allow_mig, Preloader((whole or plan) if how.preload else None)
+            )
     finally:
         fencing.close()
 

@@ -202,7 +202,7 @@ class Runner:
 
     def _watch(self, children: Sequence[Working]) -> None:
         """Until all workers have ended: say go and stop at the right times, end late tasks, and write the results."""
-        running = list(children)
+        running, reaper = list(children), orphans.Reaper()
         while running:
             for child in list(running):
                 if child.step():
@@ -214,6 +214,7 @@ class Runner:
                 self._stopping = True
                 self._observer.say(f"stopping: tasks have {GRACE_S:g} s to end; Ctrl-C again kills them at once")
             self._say_news()
+            reaper.look()
             self._observer.look(running)
             if running:
                 self._sleep(max(LOOK_EVERY_S, asleep_s))

@@ -6,15 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchsuite.costs import CostAsked, CostRound, MeasuringCost
+from benchsuite.costs import LEAD, CostAsked, CostRound, MeasuringCost
 from benchsuite.errors import ModelError
 from benchsuite.events import BlockDue
 from benchsuite.worker.loop import timed_loop
 from benchsuite.worker.measuring import Measuring
 from benchsuite.worker.timing import NO_LIMIT, Stop, StoppedBy, TimedSlice
-
-# The part of a block's steps that runs before it, untimed: the device has waited for the parent.
-LEAD = 0.1
 
 
 class OneSlice:

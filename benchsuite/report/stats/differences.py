@@ -99,6 +99,16 @@ def _unknown(
 
 def _run_facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
     """The known facts of a whole run: group, name, and value in words."""
+    yield from _setup_facts(summary)
+    if summary.isolation:
+        yield "isolation", "isolation", _joined(_PROCESSES.sub("", of) for of in summary.isolation)
+    if summary.wall and summary.wall.forked:
+        tasks = sum(job.tasks for job in summary.wall.jobs)
+        yield "workers", "forked workers", "all" if summary.wall.forked == tasks else "some"
+
+
+def _setup_facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """The machines, the code and the profile of a run."""
     for number, machine in enumerate(summary.machines, 1):
         which = f" of machine {number}" if number > 1 else ""
         yield from ((group, f"{what}{which}", fact) for group, what, fact in _machine_facts(machine))
@@ -119,8 +129,6 @@ def _run_facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
             yield "profile's hash", "profile hash", profile.sha256[:12]
         if profile.differences:
             yield "profile", f"changes to {profile.based_on or 'the profile'}", "; ".join(profile.differences)
-    if summary.isolation:
-        yield "isolation", "isolation", _joined(_PROCESSES.sub("", of) for of in summary.isolation)
 
 
 def _machine_facts(machine: Machine) -> Iterator[tuple[str, str, str]]:
