@@ -21,7 +21,7 @@ def hosts_of(layout: Layout) -> tuple[str, ...]:
     """The hosts of a configuration, in the order of their ranks; empty if all its machines are this host."""
     from benchsuite.launch.machines import elsewhere
 
-    places = layout.config.machines
+    places = _places(layout)
     return tuple(dict.fromkeys(place.host for place in places)) if elsewhere(places) else ()
 
 
