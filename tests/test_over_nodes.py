@@ -187,6 +187,8 @@ def test_gpus_that_cannot_be_divided_among_the_processes_of_a_node_are_refused()
         (["--launcher", "ssh"], "needs --hosts"),
         (["--hosts", "a,b"], "give --launcher ssh"),
         (["--hosts", "a,a", "--launcher", "ssh"], "a host is named twice"),
+        (["--hosts", "a,fe80::1", "--launcher", "ssh"], "an IPv6 address needs one"),
+        (["--slurm", "--launcher", "ssh"], "--slurm: does not go with --launcher"),
         (["--hosts", "a,-oProxyCommand=b", "--launcher", "ssh"], "no name of a host"),
         (["--hosts", "a,b", "--launcher", "ssh", "--profile"], "--profile: does not go with --hosts"),
         (["--hosts", "a,b", "--launcher", "ssh", "-o", "-"], "does not go with --hosts"),

@@ -100,8 +100,8 @@ def check_hosts(hosts: Sequence[str], launcher: Launcher) -> None:
     if len(set(hosts)) < len(hosts):
         raise UsageError(f"--hosts {','.join(hosts)}: a host is named twice; name each once")
     for host in hosts:
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]*", host):
-            raise UsageError(f"--hosts: '{one_line(host)}' is no name of a host")
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*", host):  # a colon stands between a node and its agents
+            raise UsageError(f"--hosts: '{one_line(host)}' is no name of a host; an IPv6 address needs one")
 
 
 @contextmanager

@@ -34,6 +34,7 @@ _OPTIONS = (
     click.option("--detach", is_flag=True, help="Return once Slurm has the jobs; see 'status'."),
 )
 _NEED_SLURM = ("nodes", "nodelist", "partition", "sbatch_args", "container", "detach")
+_NOT_WITH_SLURM = {"join": "--join", "hosts": "--hosts", "launcher": "--launcher", "ssh_args": "--ssh-arg"}
 # Options of `jobs` that a run on many nodes does not have.
 _ONE_MACHINE = {"timeline": "--profile", "cores": "--profile-fp32"}
 
@@ -44,10 +45,8 @@ def slurm_options(function: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(function)
     def chosen(slurm: bool, **given: Any) -> int:
         asked = {name: given.pop(name) for name in _NEED_SLURM}
-        if slurm and (given["join"] or given["hosts"]):
-            raise UsageError(
-                f"--slurm: does not go with {'--join' if given['join'] else '--hosts'}; leave out one of them"
-            )
+        if slurm and (other := next((name for name in _NOT_WITH_SLURM if given[name]), None)):
+            raise UsageError(f"--slurm: does not go with {_NOT_WITH_SLURM[other]}; leave out one of them")
         if slurm or (given["resume"] and _is_fleet(given["out"] or given["profile"])):
             return _on_nodes(asked, given)
         for name in _NEED_SLURM:
