@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
 import pytest
+from rich.console import Console
 
 from benchsuite import cli
 from benchsuite.commands import _running
@@ -42,6 +45,13 @@ def test_a_command_whose_reader_is_gone_ends_with_141(
         cli.main(words)
     assert ended.value.code == 141
     assert capfd.readouterr().err == ""
+
+
+def test_no_thread_draws_the_display_while_the_run_sleeps() -> None:
+    progress, before = Progress(figure, console=Console(file=io.StringIO(), force_terminal=True)), threading.enumerate()
+    with progress:
+        progress.look([])
+        assert threading.enumerate() == before
 
 
 def test_a_run_goes_on_without_its_display(gone: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import keep_run, make_result, make_task
@@ -14,6 +16,7 @@ from support import side_by_side
 from benchsuite import rundir
 from benchsuite.launch import room
 from benchsuite.launch.ledger import Ledger
+from benchsuite.launch.progress import Progress
 from benchsuite.launch.room import Keeper
 from benchsuite.records import Result
 from benchsuite.report.read.load import load
@@ -102,6 +105,13 @@ def test_a_result_that_is_given_up_counts_as_interrupted(
     assert listener.over == [(TASKS[0].id, False)]
     assert "no space left; the run ends" in listener.said[-1]
     assert statuses(tmp_path / "run")[0] == "interrupted", "so that --resume repeats its wave"
+
+
+def test_a_result_that_is_given_up_counts_once(tmp_path: Path) -> None:
+    without_figure: Any = SimpleNamespace(words="no number", has_figure=False)
+    progress = Progress(lambda result: without_figure)
+    progress.ended(make_result(task=TASKS[0]), None, "no space left")
+    assert (dict(progress.counts), progress.thin) == ({"lost": 1}, 0)
 
 
 def test_a_signal_ends_the_wait(tmp_path: Path, disk: Disk) -> None:

@@ -45,8 +45,8 @@ def command(
     """Measure what measuring costs.
 
     Each job of PROFILE (default: smoke) is measured as with 'jobs'. Then it trains on in blocks of steps, in turns:
-    bare, and with all that measuring takes. The cost is the ratio of their times, with its 95 % interval. The exit
-    status is 1 if the cost of a job is more than 0.5 %, or a task fails.
+    bare, and with all that measuring takes. The cost is the ratio of their times minus 1, with its 95 %
+    interval. The exit status is 1 if the whole interval of a job is above 0.5 %, or a task fails.
     """
     from benchsuite.commands._running import check_out, run_plan
     from benchsuite.costs import CostAsked

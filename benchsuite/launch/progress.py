@@ -147,7 +147,7 @@ class Progress:
         words = verdict.words if verdict else result.error.words if result.error else ""
         if task.id not in self.settled:
             self.counts[result.status if path else "lost"] += 1
-            self.thin += verdict is not None and not verdict.has_figure
+            self.thin += path is not None and verdict is not None and not verdict.has_figure
         if problem:
             self.problems.append(problem)
         style = _STYLES.get(result.status, "red")
