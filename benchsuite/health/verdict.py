@@ -75,7 +75,7 @@ class Outcome(Record, frozen=True, kw_only=True):
 def judged(rulings: Sequence[Ruling]) -> Word:
     """The word of a figure from those of its rules. A rule that could not be applied does not count."""
     words = {ruling.word for ruling in rulings}
-    return next((word for word in ("FAIL", "WARN", "PASS") if word in words), "NOT RUN")  # type: ignore[return-value]
+    return next((word for word in ("FAIL", "WARN", "PASS") if word in words), "NOT RUN")
 
 
 class Node(Record, frozen=True, kw_only=True):

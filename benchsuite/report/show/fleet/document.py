@@ -164,7 +164,7 @@ def _nodes(fleet: Fleet, most: int) -> Section:
 def _columns() -> tuple[Column[NodeRow], ...]:
     return (
         Column("node", lambda row: row.node),
-        Column("verdict", lambda row: Cell(row.verdict, row.verdict, TONES[row.verdict])),  # type: ignore[index]
+        Column("verdict", lambda row: Cell(row.verdict, row.verdict, TONES[row.verdict])),
         Column("rank", lambda row: _whole_number(row.rank), right=True, rank=3),
         Column("machine score", lambda row: row.machine_score, number, right=True, rank=1),
         Column("score/GPU", lambda row: row.score_per_gpu, number, right=True, rank=4),
