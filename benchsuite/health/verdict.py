@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from benchsuite.report.show.format import count, few, number
+from benchsuite.report.format import count, few, number
 from benchsuite.schema import Record
 
 Word = Literal["PASS", "WARN", "FAIL", "NOT RUN"]

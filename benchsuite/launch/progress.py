@@ -22,6 +22,8 @@ from benchsuite.launch.working import Working
 from benchsuite.records import FAILURES, Result
 from benchsuite.rundir import RunDir
 
+# The table is drawn as often as this, and by no thread of its own, which would draw on while the parent sleeps.
+LOOK_EVERY_S = 0.25
 Shown = TypeVar("Shown", bound="LiveDisplay")
 _STYLES = {"ok": "green", "skipped": "yellow", "interrupted": "yellow"}
 
@@ -74,7 +76,7 @@ class LiveDisplay:
 
     def __enter__(self: Shown) -> Shown:
         if self.console.is_terminal:
-            self._live = Live(self._first, console=self.console, refresh_per_second=4, transient=True)
+            self._live = Live(self._first, console=self.console, auto_refresh=False, transient=True)
             self._live.start()
         return self
 
@@ -96,7 +98,7 @@ class LiveDisplay:
         """Replace the picture, if one is shown."""
         if self._live:
             with contextlib.suppress(OSError):
-                self._live.update(shown)
+                self._live.update(shown, refresh=True)
 
 
 class Progress(LiveDisplay):
@@ -139,6 +141,7 @@ class Progress(LiveDisplay):
         self._noted: set[tuple[str, str]] = set()
         self._forecast = Forecast()
         self._wave: tuple[str, float] | None = None
+        self._look_due_s = 0.0
 
     @property
     def total(self) -> int:
@@ -167,7 +170,8 @@ class Progress(LiveDisplay):
             self.print(f"{escape(tasks[0].cell)} on {places}: starting")
 
     def look(self, children: Sequence[Working]) -> None:
-        if self.live:
+        if self.live and (now_s := time.monotonic()) >= self._look_due_s:
+            self._look_due_s = now_s + LOOK_EVERY_S
             self.picture(self._table(children))
 
     def ended(self, result: Result, path: Path | None, problem: str | None) -> None:

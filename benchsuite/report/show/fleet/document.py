@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from benchsuite.report.fleet.judge import WORDS, Fleet, FleetNode, Word
+from benchsuite.report.format import NONE, count, few, number, one_line, percent, signed
 from benchsuite.report.show.document import (
     Cell,
     Column,
@@ -21,7 +22,6 @@ from benchsuite.report.show.document import (
 )
 from benchsuite.report.show.fleet.pairs import pairs_section
 from benchsuite.report.show.fleet.rows import JobRow, NodeRow, job_rows, node_row
-from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, signed
 
 TONES: dict[Word, Tone] = {"PASS": "good", "WARN": "warn", "FAIL": "bad", "NOT RUN": "warn"}
 _NAMED = 8
