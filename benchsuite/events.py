@@ -1,4 +1,7 @@
-"""Events: what a worker reports to its parent. Each is one numbered JSON line in a file of the worker's own."""
+"""What a worker and its parent exchange: the assignment with which it starts, and the events that it reports.
+
+Each event is one numbered JSON line in a file of the worker's own.
+"""
 
 from __future__ import annotations
 

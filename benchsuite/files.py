@@ -236,7 +236,7 @@ class _Yaml12(SafeLoader):
                 problem = f"key '{key.value}' is given twice; keep one"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
-        return {str(key.value): self.construct_object(value, deep=True) for key, value in node.value}  # type: ignore[no-untyped-call]
+        return {str(key.value): self.construct_object(value, deep=True) for key, value in node.value}
 
 
 def _integer(loader: SafeLoader, node: yaml.ScalarNode) -> int:

@@ -76,7 +76,7 @@ class WarmUp(Record, frozen=True, kw_only=True):
 
 
 class Compiled(Record, frozen=True, kw_only=True):
-    """What Dynamo made of the model; no graph at all is possible, silently."""
+    """What Dynamo made of the model. It can fall back to eager execution without an error: it then has no graph."""
 
     graphs: Annotated[int, Meta(description="graphs that were compiled")]
     breaks: Annotated[int, Meta(description="graph breaks")]

@@ -131,6 +131,21 @@ def test_run_side_and_read_side_share_the_ground_only() -> None:
     assert {module: rooms for module, rooms in found.items() if rooms} == {}
 
 
+# From slices to words: a package of the report imports those before it, never those behind it.
+REPORT = ("measure", "read", "stats", "fleet", "show", "verify")
+
+
+def test_the_report_is_built_in_layers() -> None:
+    found = []
+    for module, path in MODULES.items():
+        _, _, layer, *_ = (*module.split("."), "", "")
+        if module.startswith("benchsuite.report.") and layer in REPORT:
+            behind = REPORT[REPORT.index(layer) + 1 :]
+            used = {name.split(".")[2] for name in imports(path) if name.startswith("benchsuite.report.")}
+            found += [f"{module} imports {other}" for other in sorted(used & set(behind))]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     "module", [module for module in MODULES if module.split(".")[1:2] in (["host"], ["isolation"])]
 )

@@ -13,7 +13,7 @@ from benchsuite.describe.jobs import resolve
 from benchsuite.describe.matrix import cells
 from benchsuite.describe.overrides import Overrides
 from benchsuite.describe.plan import Place, again, make_plan
-from benchsuite.describe.tasks import Job, Placement, written
+from benchsuite.describe.tasks import Job, Placement, profile_fields
 from benchsuite.records import Result
 from benchsuite.report.read.load import load
 from benchsuite.report.stats.summarise import summarise
@@ -187,5 +187,5 @@ def test_a_rerun_keeps_its_cell_but_for_what_was_changed() -> None:
     assert task.cell == "a[compile=default,lr=1,placement=cpu,max_time_s=20]"
     same = again(task, task.job, Place())
     assert (same.cell, same.axes) == (task.cell, task.axes)
-    changed = resolve("a", written(task.job), "p", Overrides.parse(["--lr", "2"]))
+    changed = resolve("a", profile_fields(task.job), "p", Overrides.parse(["--lr", "2"]))
     assert again(task, changed, Place()).cell == "a[compile=default,lr=2,placement=cpu,max_time_s=20]"

@@ -16,7 +16,7 @@ from benchsuite.describe import profile
 from benchsuite.describe.jobs import START_ALLOWANCE_S
 from benchsuite.describe.overrides import Overrides
 from benchsuite.describe.secrets import secret_in
-from benchsuite.describe.tasks import Job, Plan, written
+from benchsuite.describe.tasks import Job, Plan, profile_fields
 from benchsuite.describe.training import Training
 from benchsuite.errors import BenchError, ProfileError, UsageError
 from benchsuite.launch import recordable
@@ -416,7 +416,7 @@ def test_every_field_of_a_job_can_be_changed_on_the_command_line(
         changes = Overrides.parse([f"--{name.replace('_', '-')}", text, *WITH.get(name, [])])
         (job,) = profile.load("smoke", only=["vae"], overrides=changes).jobs
         if name not in ("parallel", "array", "unfused_units"):  # of which only the default suits a job on the CPU
-            assert written(job)[name] != written(plain)[name], name
+            assert profile_fields(job)[name] != profile_fields(plain)[name], name
     assert job.tags == ("a", "b")
 
 

@@ -9,13 +9,13 @@ import pytest
 from support import in_process
 
 from benchsuite.describe import jobs, reference
-from benchsuite.describe.tasks import Job, written
+from benchsuite.describe.tasks import Job, profile_fields
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def job(**fields: Any) -> dict[str, Any]:
-    return written(jobs.resolve("mine", {"model": "gnmt", **fields}, "mine.yaml"))
+    return profile_fields(jobs.resolve("mine", {"model": "gnmt", **fields}, "mine.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_every_field_has_a_meaning(page: Any) -> None:
 
 def test_the_page_of_a_profile_has_every_field_that_a_job_may_set() -> None:
     table = reference.profile_page().partition("## Placement")[0]
-    assert [name for name in written(Job(name="mine")) if f"| `{name}` |" not in table] == []
+    assert [name for name in profile_fields(Job(name="mine")) if f"| `{name}` |" not in table] == []
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from outputs import unwrapped
 
 from benchsuite.errors import ResultError
+from benchsuite.report.format import number
 from benchsuite.report.milarun.suite import UNITS, common_suite, converted
 from benchsuite.report.read.summary import JobSummary, ProfileRef, Summary
 from benchsuite.report.read.summary_file import read_summary, write_summary
-from benchsuite.report.show.format import number
 from benchsuite.report.sources import summary_of
 from benchsuite.report.stats.compare import compare, find_base
 from benchsuite.report.stats.score import score, without_penalty

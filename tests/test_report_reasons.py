@@ -10,12 +10,12 @@ from made_summaries import FAILED, NOT_RUN, flat, made_job, made_run
 from outputs import document_of
 from test_report_headline import report_against
 
+from benchsuite.report.format import around
 from benchsuite.report.measure.intervals import Interval
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.read.summary_file import read_summary, write_summary
 from benchsuite.report.show.brief import brief
 from benchsuite.report.show.fail_on import holding
-from benchsuite.report.show.format import around
 from benchsuite.report.show.html.key_numbers import key_numbers
 from benchsuite.report.show.html.shell import unbroken
 from benchsuite.report.show.report import Report, document

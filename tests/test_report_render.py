@@ -25,10 +25,10 @@ from outputs import (
 from benchsuite.describe.tasks import ProfileUsed, RerunOf
 from benchsuite.measurement import Measurement
 from benchsuite.records import Code, Failure, Result
+from benchsuite.report.format import number, one_line, ratio, share
 from benchsuite.report.read.load import load
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell, Column, Document, Fact, Section, Span, Table, fact, sentence, table
-from benchsuite.report.show.format import number, one_line, ratio, share
 from benchsuite.report.show.markdown import markdown
 from benchsuite.report.show.one_line import figure as words_of
 from benchsuite.report.stats.summarise import summarise

@@ -7,16 +7,14 @@ import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import click
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
 from benchsuite.errors import one_line
-from benchsuite.launch.progress import Display
+from benchsuite.launch.progress import LiveDisplay
 
 if TYPE_CHECKING:
     from benchsuite.cluster.states import NodeStatus
@@ -28,29 +26,13 @@ _STYLES = {"ok": "green", "running": "cyan", "starting": "cyan", "waiting": "", 
 _FIRST = ("running", "starting", "waiting")
 
 
-class NodesShown:
+class NodesShown(LiveDisplay):
     """Shows on stderr how nodes stand: by a live table on a terminal, by lines elsewhere."""
 
     def __init__(self) -> None:
-        self._console = Display(soft_wrap=True, highlight=False)
-        self._live: Live | None = None
+        super().__init__("asking Slurm")
         self._words: dict[str, str] = {}
         self._summary_s = time.monotonic()
-
-    def __enter__(self) -> NodesShown:
-        if self._console.is_terminal:
-            self._live = Live("asking Slurm", console=self._console, refresh_per_second=4, transient=True)
-            self._live.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._live:
-            with contextlib.suppress(OSError):
-                self._live.stop()
-
-    def say(self, line: str) -> None:
-        with contextlib.suppress(OSError):
-            self._console.print(escape(one_line(line)))
 
     def show(self, statuses: Sequence[NodeStatus]) -> None:
         """Show the nodes as they stand now."""
@@ -58,11 +40,10 @@ class NodesShown:
             if self._words.get(status.node) == status.word:
                 continue
             self._words[status.node] = status.word
-            if not self._live or not status.live:
+            if not self.live or not status.live:
                 self.say(line_of(status))
-        if self._live:
-            with contextlib.suppress(OSError):
-                self._live.update(table(statuses, rows=max(3, self._console.height - 6)))
+        if self.live:
+            self.picture(table(statuses, rows=max(3, self.console.height - 6)))
         elif time.monotonic() - self._summary_s > SUMMARY_EVERY_S:
             self._summary_s = time.monotonic()
             self.say(summary(statuses))

@@ -19,7 +19,7 @@ from benchsuite.describe.invocation import program
 from benchsuite.errors import BenchError, Interrupted, OutputError, reason
 
 if TYPE_CHECKING:
-    from benchsuite.describe.tasks import Gpu, Plan, Task
+    from benchsuite.describe.tasks import Gpu, Plan
     from benchsuite.health.state import NodeState, Watched
     from benchsuite.launch.resume import Left
 
@@ -68,7 +68,7 @@ def run(
         return make_plan(chosen.name, chosen.jobs, gpus, environ=os.environ, repeats=passes)
 
     def progress_of(left: Left) -> Progress:
-        return Progress(figure, settled=left.settled, foresee=_nothing)
+        return Progress(figure, settled=left.settled)
 
     def keep() -> None:
         _keep(folder, Watched(mode=mode, expected_gpus=expected_gpus, before=before, after=state_of(gpus)))
@@ -76,7 +76,7 @@ def run(
     folder = _folder(out, mode)
     before, passes = state_of(gpus), 1
     try:
-        session.execute(plan(passes), chosen.used(), folder, Progress(figure, foresee=_nothing), how)
+        session.execute(plan(passes), chosen.used(), folder, Progress(figure), how)
         while True:
             keep()
             if time.monotonic() - began_s >= seconds:
@@ -100,11 +100,6 @@ def _folder(out: str | None, mode: str) -> Path:
     from benchsuite.default_out import new_default_out
 
     return Path(out) if out else new_default_out(f"health-{mode}", os.environ, datetime.now())
-
-
-def _nothing(tasks: Sequence[Task]) -> Sequence[str]:
-    """No warnings: a probe is short on purpose."""
-    return ()
 
 
 def state_of(gpus: Sequence[Gpu]) -> NodeState:

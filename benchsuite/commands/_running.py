@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from benchsuite.describe.invocation import program, resume_command
 from benchsuite.errors import BenchError, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from benchsuite.describe.tasks import Plan, ProfileUsed, Task
+    from benchsuite.describe.tasks import Plan, ProfileUsed
     from benchsuite.launch.progress import Progress
     from benchsuite.launch.session import Invocation
 
@@ -48,7 +48,7 @@ def run_plan(
         ended: called with the folder at the end; gives a further exit status.
     """
     from benchsuite.launch import session
-    from benchsuite.launch.progress import Progress
+    from benchsuite.launch.progress import Progress, no_warnings
     from benchsuite.launch.resume import Left
     from benchsuite.records import Result
     from benchsuite.report.measure.foresight import warnings
@@ -60,7 +60,7 @@ def run_plan(
         click.echo(to_json(alone(result, how.machine)), nl=False)
 
     streamed, total, traced = out == "-", len(plan.tasks), any(task.trace for task in plan.tasks)
-    shown, foresee = (traced_figure, _nothing) if traced else (figure, warnings)
+    shown, foresee = (traced_figure, no_warnings) if traced else (figure, warnings)
     progress = Progress(shown, keep=print_line if streamed else None, foresee=foresee)
 
     def progress_of(left: Left) -> Progress:
@@ -102,11 +102,6 @@ def _folder(out: str | None, profile: str, traced: bool) -> Path:
     if out:
         return Path(out)
     return new_folder(profile) if traced else new_default_out(profile, os.environ, datetime.now())
-
-
-def _nothing(tasks: Sequence[Task]) -> Sequence[str]:
-    """No warnings: a recording needs no number."""
-    return ()
 
 
 def tasks_words(count: int) -> str:

@@ -112,7 +112,7 @@ def _link(visible: Sequence[Gpu], gpus: Sequence[int], bandwidth: Sequence[float
 
 
 def _measured_in_words(costs: ChainCosts, source: str, precision: str) -> str:
-    from benchsuite.report.show.format import count
+    from benchsuite.report.format import count
 
     total_s = sum(unit.forward_s + unit.backward_s for unit in costs.units)
     batches = f"{costs.batches} {'batch' if costs.batches == 1 else 'batches'} of {costs.batch}"

@@ -134,7 +134,7 @@ def _scored(
     from benchsuite.bleu_scores import BleuEpoch, TaskBleu
     from benchsuite.describe.goal import EPOCH
     from benchsuite.models.translation.evaluation import evaluated
-    from benchsuite.report.show.format import count
+    from benchsuite.report.format import count
     from benchsuite.worker import saved
 
     test, prefix = _test_set(task, data), str(folder.checkpoints(task, attempt))

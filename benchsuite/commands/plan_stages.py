@@ -179,7 +179,7 @@ def _shown(plan: StagePlan, graph: Graph, name: str, source_of_rate: str) -> Ite
     Args:
         source_of_rate: where the bandwidth comes from, in words; empty if the command line gives it.
     """
-    from benchsuite.report.show.format import count, ratio
+    from benchsuite.report.format import count, ratio
 
     links = " and ".join(f"{level.bandwidth / 1e9:g} GB/s" for level in plan.levels)
     yield (

@@ -103,11 +103,11 @@ def _again(original: Result, path: Path, machine: Machine, changes: tuple[str, .
     from benchsuite.describe.changes import job_changes
     from benchsuite.describe.jobs import resolve
     from benchsuite.describe.overrides import Overrides
-    from benchsuite.describe.tasks import RerunOf, written
+    from benchsuite.describe.tasks import RerunOf, profile_fields
     from benchsuite.errors import UsageError
 
     old = original.task
-    job = resolve(old.job.name, written(old.job), str(path), Overrides.parse(changes))
+    job = resolve(old.job.name, profile_fields(old.job), str(path), Overrides.parse(changes))
     if job.matrix:
         raise UsageError(f"{path}: --matrix: a rerun is one task; put the job into a profile for 'jobs'")
     if job.processes > 1:

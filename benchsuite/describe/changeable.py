@@ -11,7 +11,7 @@ from benchsuite import files
 from benchsuite.describe import entries, profile
 from benchsuite.describe.invocation import chosen
 from benchsuite.describe.overrides import FIELDS
-from benchsuite.describe.tasks import Job, written
+from benchsuite.describe.tasks import Job, profile_fields
 from benchsuite.describe.training import Training
 
 # The mark of a parameter in which the models that one process trains together may differ, and what it means.
@@ -55,7 +55,7 @@ def _models(words: Sequence[str]) -> list[entries.Declared]:
 
 
 def _field_lines() -> Iterator[str]:
-    defaults = written(Job(name="job"))
+    defaults = profile_fields(Job(name="job"))
     for record in (Job, Training):
         for name, annotation in typing.get_type_hints(record, include_extras=True).items():
             if name in FIELDS and name in record.__struct_fields__:

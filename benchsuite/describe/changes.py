@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from benchsuite.describe.tasks import Job, written
+from benchsuite.describe.tasks import Job, profile_fields
 
 
 def changes(before: Mapping[str, Job], after: Mapping[str, Job]) -> tuple[str, ...]:
@@ -24,7 +24,7 @@ def job_changes(before: Job, after: Job) -> list[str]:
 
     `gpu_memory_gib` is left out: it describes the work and does not change it.
     """
-    old, new = flat(written(before)), flat(written(after))
+    old, new = flat(profile_fields(before)), flat(profile_fields(after))
     for fields in (old, new):
         del fields["gpu_memory_gib"]
     return [

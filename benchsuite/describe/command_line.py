@@ -10,7 +10,7 @@ import msgspec
 from benchsuite.describe import entries
 from benchsuite.describe.invocation import program
 from benchsuite.describe.overrides import FIELDS, as_argument
-from benchsuite.describe.tasks import Job, Task, written
+from benchsuite.describe.tasks import Job, Task, profile_fields
 
 # These fields do not affect a task that runs alone, or other words of the line stand for them. All others are printed.
 _LEFT_OUT = (
@@ -60,7 +60,7 @@ def _place_arguments(task: Task) -> Iterator[str]:
 
 def _job_arguments(job: Job) -> Iterator[str]:
     """The fields that differ from their defaults, as words after `--`."""
-    fields, bare = written(job), written(Job(name=job.name))
+    fields, bare = profile_fields(job), profile_fields(Job(name=job.name))
     for name in FIELDS:
         needed = name == "min_time_s" and bool(job.max_count or job.max_steps)
         needed |= name == "timeout_s" and job.max_time_s != bare["max_time_s"]

@@ -181,12 +181,18 @@ def read(path: Path, name: str, function: str) -> Declared:
         raise ModelError(f"{path}: no class Params; a model declares its parameters there")
     fields = [n for n in params.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
     parameters = {n.target.id: _parameter(n, path) for n in fields if isinstance(n.target, ast.Name)}
-    reads = _constant(tree, path, "READS", tuple[str, ...], (), "a literal tuple of names")
-    parallel = _constant(tree, path, "PARALLEL", bool, True, "True or False")
-    varies = _constant(tree, path, "VARIES", bool, False, "True or False")
-    sha256, doc = hashlib.sha256(source).hexdigest(), ast.get_docstring(tree) or ""
-    not_fused = _constant(tree, path, "NOT_FUSED", str, "", "a literal text")
-    return Declared(name, path, doc, parameters, _imports(tree), reads, parallel, varies, sha256, not_fused)
+    return Declared(
+        name=name,
+        path=path,
+        sha256=hashlib.sha256(source).hexdigest(),
+        doc=ast.get_docstring(tree) or "",
+        parameters=parameters,
+        modules=_imports(tree),
+        reads=_constant(tree, path, "READS", tuple[str, ...], (), "a literal tuple of names"),
+        parallel=_constant(tree, path, "PARALLEL", bool, True, "True or False"),
+        varies=_constant(tree, path, "VARIES", bool, False, "True or False"),
+        not_fused=_constant(tree, path, "NOT_FUSED", str, "", "a literal text"),
+    )
 
 
 def _constant(tree: ast.Module, path: Path, name: str, kind: Any, default: Any, what: str) -> Any:

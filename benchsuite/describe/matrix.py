@@ -12,7 +12,7 @@ from benchsuite.describe.arrays import with_array
 from benchsuite.describe.jobs import START_ALLOWANCE_S, resolve
 from benchsuite.describe.names import axis_value, cell_name
 from benchsuite.describe.overrides import FIELDS, with_values
-from benchsuite.describe.tasks import PLACE_AXES, Job, written
+from benchsuite.describe.tasks import PLACE_AXES, Job, profile_fields
 from benchsuite.errors import ProfileError, nearest
 
 # More cells than anyone wants. A typing error in a profile must not make a plan of hours.
@@ -52,7 +52,7 @@ def cells(job: Job, where: str = "plan") -> list[Cell]:
         return [Cell(cell_name(job.name, axes), axes, job)]
     at = f"{where}: job '{job.name}': field 'matrix'"
     _check_axes(job, at)
-    raw = {name: value for name, value in written(job).items() if name != "matrix"}
+    raw = {name: value for name, value in profile_fields(job).items() if name != "matrix"}
     if job.timeout_s == job.max_time_s + START_ALLOWANCE_S:
         del raw["timeout_s"]  # it follows max_time_s
     found: dict[str, Cell] = {}
@@ -90,7 +90,7 @@ def _with_axes(raw: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any
 
 def axes_of(job: Job, axes: Mapping[str, Any]) -> dict[str, Any]:
     """The axes with the values that a job has in the end; lists, mappings and their short names stay as written."""
-    fields = {**job.params, **written(job)}
+    fields = {**job.params, **profile_fields(job)}
     return {
         axis: fields[axis] if isinstance(fields.get(axis), str | int | float) else value for axis, value in axes.items()
     }

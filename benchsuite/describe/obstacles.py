@@ -22,6 +22,21 @@ def missing_packages(job: Job) -> str | None:
     return f"a package is missing: pip install {wanted}" if missing else None
 
 
+def apart(gpus: Sequence[Gpu]) -> str | None:
+    """Why no group of ranks can train on these GPUs; None if one can."""
+    if len(gpus) > 1 and any(gpu.parent for gpu in gpus):
+        return "a process sees one MIG instance, so that no group of ranks can train"
+    return None
+
+
+def too_few(job: Job, visible: int) -> str | None:
+    """Why a job cannot use this number of visible GPUs; None if it can."""
+    least = job.placement.at_least
+    if visible >= least:
+        return None
+    return f"the job's placement asks for at least {least} GPUs, and {visible} are visible"
+
+
 def too_small(job: Job, gpus: Sequence[Gpu]) -> str | None:
     """Why a job does not fit in the memory of its GPUs, with a remedy; None if it fits, or if its need is not known."""
     if job.gpu_memory_gib is None or job.params.get("batch_size") == "auto":

@@ -17,10 +17,10 @@ from benchsuite.describe import entries, sharing, spanning
 from benchsuite.describe.arrays import with_array
 from benchsuite.describe.matrix import Cell, cells, with_copies
 from benchsuite.describe.names import cell_name, wave_name
-from benchsuite.describe.obstacles import missing_packages, too_small
+from benchsuite.describe.obstacles import apart, missing_packages, too_few, too_small
 from benchsuite.describe.placement import PAIRS
 from benchsuite.describe.spanning import Seat
-from benchsuite.describe.tasks import FIT, PLACE_AXES, Gpu, Job, NodeShare, Plan, Task, Wave, written
+from benchsuite.describe.tasks import FIT, PLACE_AXES, Gpu, Job, NodeShare, Plan, Task, Wave, profile_fields
 from benchsuite.describe.variables import THREAD_VARIABLES, recorded_environ
 from benchsuite.errors import UsageError
 
@@ -169,7 +169,7 @@ def again(old: Task, job: Job, place: Place) -> Task:
         job: its job with changes.
         place: its new place.
     """
-    before, now = ({**of.params, **written(of)} for of in (old.job, job))
+    before, now = ({**of.params, **profile_fields(of)} for of in (old.job, job))
     axes = {
         axis: value if before.get(axis) == now.get(axis) else now[axis]
         for axis, value in old.axes.items()
@@ -187,7 +187,7 @@ def places(job: Job, gpus: Sequence[Gpu], seats: Sequence[Seat] = ()) -> Iterato
     """The places of a job in one repeat, once for each copy that trains in a process of its own.
 
     Raises:
-        UsageError: as `_places` and `spread`.
+        UsageError: as `_on_one_machine` and `spread`.
     """
     if seats and job.placement.nodes == PAIRS:
         for number, of in spanning.spread_pairs(job, seats):
@@ -197,7 +197,7 @@ def places(job: Job, gpus: Sequence[Gpu], seats: Sequence[Seat] = ()) -> Iterato
         found = spanning.spread(job, seats) if seats else spanning.alone(job)
         yield Place(found.gpus, found.ranks, skip=found.skip, nodes=found.shares)
         return
-    for place in _places(job, gpus):
+    for place in _on_one_machine(job, gpus):
         yield from _each_copy(job, place)
 
 
@@ -208,8 +208,8 @@ def _each_copy(job: Job, place: Place) -> Iterator[Place]:
         yield from (replace(place, copy=copy) for copy in range(job.processes))
 
 
-def _places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
-    """The places of a job in one repeat. A progression has one for each number of GPUs or, on the CPU, of ranks.
+def _on_one_machine(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
+    """The places of a job on this machine, in one repeat. A progression has one for each number of GPUs, or of ranks.
 
     With `fsdp` these are the numbers that its shards divide.
 
@@ -218,14 +218,13 @@ def _places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
     """
     devices, parallel = job.placement.devices, job.training.parallel
     asked, multiple = parallel.ranks, parallel.multiple
-    if devices != "none" and not gpus and not job.placement.cpu_allowed:
+    on_gpus, skip = devices != "none" and bool(gpus), None
+    if on_gpus:
+        skip = too_few(job, len(gpus))
+    elif devices != "none" and not job.placement.cpu_allowed:
         named = {"each": "per_gpu", "progression": "gpu_progression", "all": "all_gpus"}[devices]
         skip = f"no GPU is visible, and the job's placement is {named} ({named}_or_cpu would allow the CPU)"
-        yield _step(1, (), skip) if devices == "progression" else Place(skip=skip)
-        return
-    on_gpus = devices != "none" and bool(gpus)
-    if on_gpus and len(gpus) < job.placement.at_least:
-        skip = f"the job's placement asks for at least {job.placement.at_least} GPUs, and {len(gpus)} are visible"
+    if skip:
         yield _step(1, (), skip) if devices == "progression" else Place(skip=skip)
         return
     if on_gpus and (least := max(asked or 1, multiple)) > len(gpus):
@@ -246,16 +245,10 @@ def _places(job: Job, gpus: Sequence[Gpu]) -> Iterator[Place]:
                 f"job '{job.name}': parallel.{field} {multiple} does not divide the {most} visible GPUs; give a "
                 f"divisor of it, or both dp and {'pp' if parallel.pp else 'fsdp'}"
             )
-        yield Place(tuple(gpus[:most]) if on_gpus else (), most, skip=_apart(gpus[:most]))
+        yield Place(tuple(gpus[:most]) if on_gpus else (), most, skip=apart(gpus[:most]))
         return
     for ranks in range(multiple, most + 1, multiple):
-        yield _step(ranks, gpus[:ranks] if on_gpus else (), _apart(gpus[:ranks]))
-
-
-def _apart(gpus: Sequence[Gpu]) -> str | None:
-    """Why no group of ranks can train on these GPUs; None if one can."""
-    parts = [gpu for gpu in gpus if gpu.parent]
-    return "a process sees one MIG instance, so that no group of ranks can train" if parts and len(gpus) > 1 else None
+        yield _step(ranks, gpus[:ranks] if on_gpus else (), apart(gpus[:ranks]))
 
 
 def _step(ranks: int, gpus: Sequence[Gpu], skip: str | None = None) -> Place:

@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
+from benchsuite.describe.obstacles import apart, too_few
 from benchsuite.describe.pairing import rounds
 from benchsuite.describe.tasks import Gpu, Job, NodeShare
 from benchsuite.errors import ProfileError, UsageError
@@ -132,11 +133,8 @@ def _on_gpus(job: Job, used: Sequence[Seat]) -> Spread:
     for seat, of in zip(used, each, strict=True):
         if of > len(seat.gpus):
             raise UsageError(f"job '{job.name}': {seat.name} gets {of} ranks and has {len(seat.gpus)} GPUs; lower them")
-    least = job.placement.at_least
-    if sum(counts) < least:
-        return Spread(skip=f"the job's placement asks for at least {least} GPUs, and {sum(counts)} are visible")
-    if any(gpu.parent for seat in used for gpu in seat.gpus):
-        return Spread(skip="a process sees one MIG instance, so that no group of ranks can train")
+    if skip := too_few(job, sum(counts)) or apart([gpu for seat in used for gpu in seat.gpus]):
+        return Spread(skip=skip)
     shares = [NodeShare(node=seat.name, ranks=of, gpus=of) for seat, of in zip(used, each, strict=True)]
     gpus = [gpu for seat, of in zip(used, each, strict=True) for gpu in seat.gpus[:of]]
     return Spread(tuple(gpus), tuple(shares), ranks=len(gpus))

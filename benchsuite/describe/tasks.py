@@ -131,7 +131,7 @@ class Job(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.max_epochs is not None or self.target is not None
 
 
-def written(job: Job) -> dict[str, Any]:
+def profile_fields(job: Job) -> dict[str, Any]:
     """The fields of a job on one level, as in a profile: those of `training` among the others, and without the name."""
     fields: dict[str, Any] = msgspec.to_builtins(job)
     del fields["name"]

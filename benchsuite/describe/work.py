@@ -9,7 +9,7 @@ from typing import Any
 
 from benchsuite.describe.changes import flat
 from benchsuite.describe.goal import DEFAULTS as GOAL
-from benchsuite.describe.tasks import Job, written
+from benchsuite.describe.tasks import Job, profile_fields
 from benchsuite.describe.training import Training
 
 # The fields of a workload: the model, every field of `Training`, the input, and the neighbours on the GPU.
@@ -45,7 +45,7 @@ def settings(job: Job, entry_sha256: str | None = None) -> dict[str, Any]:
     Args:
         entry_sha256: the hash of the file of a model of the user's own, if it is recorded.
     """
-    fields = {name: value for name, value in written(job).items() if name not in _NOT_KEPT}
+    fields = {name: value for name, value in profile_fields(job).items() if name not in _NOT_KEPT}
     kept = {**_without(fields, _ADDED), "parallel": _without(fields["parallel"], _ADDED_TO_PARALLEL)}
     return {**kept, ENTRY_FILE: entry_sha256} if entry_sha256 else kept
 

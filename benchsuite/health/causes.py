@@ -9,10 +9,10 @@ from benchsuite.describe.tasks import Gpu
 from benchsuite.health.measured import Measured, reading_of
 from benchsuite.health.rules import Check
 from benchsuite.health.state import GpuFacts, low_generation, lowered_limit, trained_down
+from benchsuite.report.format import percent
 from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.use import Use
-from benchsuite.report.show.format import percent
 from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS, likely_cause
 from benchsuite.report.stats.use import task_use
 from benchsuite.telemetry import CAPPED, SLOWING, DeviceTelemetry, GpuProcess

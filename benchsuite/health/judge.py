@@ -18,8 +18,8 @@ from benchsuite.health.deviation import Decided, Deviation, decide, from_base, f
 from benchsuite.health.measured import Found, Gap, Measured, Place, ended, place_of
 from benchsuite.health.rules import Check, Rules, Tolerance
 from benchsuite.health.verdict import Outcome, Ruling, Word, judged
+from benchsuite.report.format import number, one_line, percent
 from benchsuite.report.read.load import Row
-from benchsuite.report.show.format import number, one_line, percent
 
 # From this number on, bad links that share a GPU point at the GPU.
 _SHARING = 3

@@ -27,8 +27,8 @@ from benchsuite.health.rules import Rules
 from benchsuite.health.state import Watched, of_gpu, read_watched
 from benchsuite.health.verdict import Node, Outcome, Ruling, Word, node_word
 from benchsuite.records import Machine
+from benchsuite.report.format import count, few
 from benchsuite.report.read.load import Loaded, Row, load
-from benchsuite.report.show.format import count, few
 from benchsuite.report.stats.summarise import summarise
 
 

@@ -10,8 +10,8 @@ import msgspec
 
 from benchsuite.errors import one_line
 from benchsuite.health.verdict import WORDS, Node, Outcome, Word
+from benchsuite.report.format import count, few
 from benchsuite.report.show.escaped import json_text
-from benchsuite.report.show.format import count, few
 
 COLOURS: dict[Word, str] = {"PASS": "green", "WARN": "yellow", "FAIL": "red", "NOT RUN": "yellow"}
 # The number of places of one check that are shown, unless the user asks for all.

@@ -15,7 +15,7 @@ from msgspec import Meta
 from benchsuite.files import look
 from benchsuite.health.rules import Rules
 from benchsuite.health.verdict import Outcome, Ruling, Word
-from benchsuite.report.show.format import count
+from benchsuite.report.format import count
 from benchsuite.rundir import read_record
 from benchsuite.schema import SCHEMA, Record
 

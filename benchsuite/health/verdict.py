@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from benchsuite.report.show.format import count, few, number
+from benchsuite.report.format import count, few, number
 from benchsuite.schema import Record
 
 Word = Literal["PASS", "WARN", "FAIL", "NOT RUN"]
@@ -75,7 +75,7 @@ class Outcome(Record, frozen=True, kw_only=True):
 def judged(rulings: Sequence[Ruling]) -> Word:
     """The word of a figure from those of its rules. A rule that could not be applied does not count."""
     words = {ruling.word for ruling in rulings}
-    return next((word for word in ("FAIL", "WARN", "PASS") if word in words), "NOT RUN")  # type: ignore[return-value]
+    return next((word for word in ("FAIL", "WARN", "PASS") if word in words), "NOT RUN")
 
 
 class Node(Record, frozen=True, kw_only=True):

@@ -20,6 +20,8 @@ from benchsuite.writing import open_own
 # Every process of a tree inherits this variable. It identifies even one that left its session and its parent.
 MARK = "BENCHSUITE_TREE"
 KILL_LIMIT_S = 10.0
+# What `last_lines` reads of a log.
+_LAST_LINES, _LAST_BYTES = 20, 8192
 
 
 class Root(Protocol):
@@ -163,16 +165,16 @@ def _appended(path: Path) -> BinaryIO:
     return os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 
-def last_lines(path: Path, count: int = 20, limit_bytes: int = 8192) -> str:
-    """The last lines of a log, undecodable bytes replaced; empty if it cannot be read."""
+def last_lines(path: Path) -> str:
+    """The last 20 lines of a log, at most 8 KiB, undecodable bytes replaced; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - limit_bytes))
+            file.seek(max(0, file.tell() - _LAST_BYTES))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-count:]).strip()
+    return "\n".join(text.splitlines()[-_LAST_LINES:]).strip()
 
 
 def signal_name(exit_code: int) -> str | None:

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -22,9 +22,10 @@ from benchsuite.launch.working import Working
 from benchsuite.records import FAILURES, Result
 from benchsuite.rundir import RunDir
 
-_STYLES = {"ok": "green", "skipped": "yellow", "interrupted": "yellow"}
 # The table is drawn as often as this, and by no thread of its own, which would draw on while the parent sleeps.
 LOOK_EVERY_S = 0.25
+Shown = TypeVar("Shown", bound="LiveDisplay")
+_STYLES = {"ok": "green", "skipped": "yellow", "interrupted": "yellow"}
 
 
 class Verdict(Protocol):
@@ -34,6 +35,11 @@ class Verdict(Protocol):
     def words(self) -> str: ...
     @property
     def has_figure(self) -> bool: ...
+
+
+def no_warnings(tasks: Sequence[Task]) -> Sequence[str]:
+    """No warnings about any task."""
+    return ()
 
 
 class Display(Console):
@@ -46,7 +52,56 @@ class Display(Console):
         self.quiet = True  # rich would exit with 1
 
 
-class Progress:
+class LiveDisplay:
+    """Lines on a console and, on a terminal, a picture below them that changes while the work goes on.
+
+    All of it does nothing once the terminal is gone: the work must not end with it.
+
+    Args:
+        first: the picture at the start.
+        console: None for a `Display`.
+
+    Attributes:
+        live: whether a picture is shown now.
+    """
+
+    def __init__(self, first: str, console: Console | None = None) -> None:
+        self.console = console or Display(soft_wrap=True, highlight=False)
+        self._first = first
+        self._live: Live | None = None
+
+    @property
+    def live(self) -> bool:
+        return self._live is not None
+
+    def __enter__(self: Shown) -> Shown:
+        if self.console.is_terminal:
+            self._live = Live(self._first, console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._live:
+            with contextlib.suppress(OSError):
+                self._live.stop()
+
+    def say(self, line: str, style: str | None = None) -> None:
+        """Print a line of plain text."""
+        self.print(escape(one_line(line)), style)
+
+    def print(self, markup: str, style: str | None = None) -> None:
+        """Print a text with the markup of rich."""
+        with contextlib.suppress(OSError):
+            self.console.print(markup, style=style)
+
+    def picture(self, shown: RenderableType) -> None:
+        """Replace the picture, if one is shown."""
+        if self._live:
+            with contextlib.suppress(OSError):
+                self._live.update(shown, refresh=True)
+
+
+class Progress(LiveDisplay):
     """An observer that shows on a console how a run goes.
 
     Args:
@@ -70,9 +125,10 @@ class Progress:
         keep: Callable[[Result], None] | None = None,
         settled: Mapping[str, str] | None = None,
         console: Console | None = None,
-        foresee: Callable[[Sequence[Task]], Sequence[str]] = lambda tasks: (),
+        foresee: Callable[[Sequence[Task]], Sequence[str]] = no_warnings,
         logs_stay: bool = True,
     ) -> None:
+        super().__init__("starting", console)
         self.settled = dict(settled or {})
         self.counts: Counter[str] = Counter(self.settled.values())
         self.problems: list[str] = []
@@ -83,42 +139,21 @@ class Progress:
         self._foresee = foresee
         self._logs_stay = logs_stay
         self._noted: set[tuple[str, str]] = set()
-        self._console = console or Display(soft_wrap=True, highlight=False)
-        self._live: Live | None = None
-        self._look_due_s = 0.0
         self._forecast = Forecast()
         self._wave: tuple[str, float] | None = None
+        self._look_due_s = 0.0
 
     @property
     def total(self) -> int:
         """The number of tasks of the whole run, with those of earlier invocations; 0 before the run begins."""
         return len({*self.settled, *(task.id for task in self.tasks)})
 
-    def __enter__(self) -> Progress:
-        if self._console.is_terminal:
-            self._live = Live("starting", console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._live:
-            with contextlib.suppress(OSError):
-                self._live.stop()
-
-    def say(self, line: str) -> None:
-        self._print(escape(one_line(line)))
-
-    def _print(self, text: str, style: str | None = None) -> None:
-        """Print, or do nothing if the terminal is gone: the run must not end with it."""
-        with contextlib.suppress(OSError):
-            self._console.print(text, style=style)
-
     def begin(self, tasks: Sequence[Task]) -> None:
         self.tasks = tasks
         for line in self._foresee(tasks):
-            self._print(escape(one_line(line)), style="yellow")
+            self.say(line, "yellow")
         if len(tasks) > 1:
-            self._print(f"{len(tasks)} tasks, {in_words(self._forecast.bounds_s(tasks))}")
+            self.print(f"{len(tasks)} tasks, {in_words(self._forecast.bounds_s(tasks))}")
 
     def added(self, tasks: Sequence[Task]) -> None:
         self.tasks = [*self.tasks, *tasks]
@@ -128,18 +163,16 @@ class Progress:
         if self._wave:
             self._forecast.learn(self._wave[0], now - self._wave[1])
         self._wave = tasks[0].cell, now
-        if not self._live:
-            places = ", ".join(t.device for t in tasks)
-            self._print(f"{escape(tasks[0].cell)} on {places}: starting")
+        if self.live:
+            self.picture(f"{escape(tasks[0].cell)}: preparing")
         else:
-            with contextlib.suppress(OSError):
-                self._live.update(f"{escape(tasks[0].cell)}: preparing", refresh=True)
+            places = ", ".join(t.device for t in tasks)
+            self.print(f"{escape(tasks[0].cell)} on {places}: starting")
 
     def look(self, children: Sequence[Working]) -> None:
-        if self._live and (now_s := time.monotonic()) >= self._look_due_s:
+        if self.live and (now_s := time.monotonic()) >= self._look_due_s:
             self._look_due_s = now_s + LOOK_EVERY_S
-            with contextlib.suppress(OSError):
-                self._live.update(self._table(children), refresh=True)
+            self.picture(self._table(children))
 
     def ended(self, result: Result, path: Path | None, problem: str | None) -> None:
         task, self.over = result.task, self.over + 1
@@ -155,13 +188,13 @@ class Progress:
         first = one_line(words.strip().splitlines()[0]) if words.strip() else ""
         log = _log(result, path.parent) if path and self._logs_stay and result.status in FAILURES else None
         where = f"; log: {one_line(str(log))}" if log else ""
-        self._print(f"{escape(one_line(line))}: [{style}]{result.status}[/{style}] {escape(first + where)}")
+        self.print(f"{escape(one_line(line))}: [{style}]{result.status}[/{style}] {escape(first + where)}")
         for note in dict.fromkeys(note for stream in result.measurement.streams for note in stream.notes):
             if (task.cell, note) not in self._noted:
                 self._noted.add((task.cell, note))
-                self._print(escape(one_line(f"{task.cell}: note: {note}")), style="yellow")
+                self.say(f"{task.cell}: note: {note}", "yellow")
         if problem:
-            self._print(escape(one_line(problem)), style="red")
+            self.say(problem, "red")
         if self._keep:
             self._keep(result)
 

@@ -33,7 +33,7 @@ class Params:
     seed: int = fusible(1234)
 
 
-class Sequence(nn.Module):  # type: ignore[misc]
+class Sequence(nn.Module):
     """[sequences, steps] -> [sequences, steps]: at each step the value that comes next."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ class Params:
     seed: int = fusible(1234)
 
 
-class Vae(nn.Module):  # type: ignore[misc]
+class Vae(nn.Module):
     """[images, 1, 28, 28] -> logits of the pixels [images, 784], mean and log variance [images, 20] of the latent."""
 
     def __init__(self) -> None:

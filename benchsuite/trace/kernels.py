@@ -25,6 +25,7 @@ _CLASSES = (
 )
 _PATTERNS = tuple((name, re.compile(words, re.IGNORECASE)) for name, words in _CLASSES)
 OTHER = "other"
+_LONGEST_NAME = 60
 COMMUNICATION = "communication"
 
 
@@ -33,11 +34,11 @@ def kernel_class(name: str) -> str:
     return next((label for label, pattern in _PATTERNS if pattern.search(name)), OTHER)
 
 
-def short_name(name: str, length: int = 60) -> str:
-    """A kernel's name without return type, template arguments and parameters, cut to `length` characters."""
+def short_name(name: str) -> str:
+    """A kernel's name without return type, template arguments and parameters, cut to 60 characters."""
     text = re.sub(r"^void ", "", name).replace("(anonymous namespace)::", "")
     inner = re.search(r"(\w+_kernel_cuda|\w*[Ff]unctor\w*|cutlass_\w+|\w+Ops?)\b", text)
     plain = re.sub(r"[<(].*", "", text, flags=re.DOTALL).rpartition("::")[2].strip() or text
     if inner and inner[1] not in plain:
         plain = f"{plain}<{inner[1]}>"
-    return plain if len(plain) <= length else f"{plain[: length - 3]}..."
+    return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME - 3]}..."

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchsuite.errors import ResultError, one_line
 from benchsuite.measurement import MemoryCurve
+from benchsuite.report.format import count, number, percent, share, whole
 from benchsuite.report.show.document import Column, Document, Fact, Part, Section, fact, sentence, table
-from benchsuite.report.show.format import count, number, percent, share, whole
 from benchsuite.trace.kernels import short_name
 from benchsuite.trace.memory import TOLERANCE, off
 from benchsuite.trace.ncu import CoreUse, NcuUse

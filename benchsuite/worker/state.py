@@ -135,10 +135,10 @@ def _like(tensor: Tensor, value: Any, name: str) -> Tensor:
         raise ModelError(f"the checkpoint's '{name}' has shape {shapes}; give the parameters of the checkpoint")
     mesh = getattr(tensor, "device_mesh", None)
     if mesh is None:
-        return value  # type: ignore[no-any-return]
+        return value
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(value.to(tensor.device), mesh, tensor.placements, src_data_rank=None)  # type: ignore[attr-defined]
+    return distribute_tensor(value.to(tensor.device), mesh, tensor.placements, src_data_rank=None)
 
 
 def _read(optimiser: Any, names: Mapping[int, str]) -> Content:

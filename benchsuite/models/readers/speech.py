@@ -106,7 +106,7 @@ def batches(share: Share, batch_size: int, max_seconds: int, workers: int) -> It
         remedy = f"give batch_size of at most {most}" if most else "give a larger max_seconds"
         raise ModelError(f"data set '{share.data.name}' {few}; {remedy}, or bring a larger data set")
     order = (_keys(known, row) for row in _rows(groups, batch_size, share))
-    return images.load(Recordings(known, share), order, workers)  # type: ignore[return-value]
+    return images.load(Recordings(known, share), order, workers)
 
 
 def _rows(groups: dict[int, list[int]], batch_size: int, share: Share) -> Iterator[list[int]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchsuite.report.fleet.grid import Grid
 from benchsuite.report.fleet.node import NodeRecord
-from benchsuite.report.show.format import count, one_line, percent
+from benchsuite.report.format import count, one_line, percent
 from benchsuite.report.stats.failures import fails_more
 from benchsuite.report.stats.verdict import FAMILY_ERROR, holm
 

@@ -14,8 +14,8 @@ from benchsuite.report.fleet.grid import Grid, grids
 from benchsuite.report.fleet.node import NodeRecord
 from benchsuite.report.fleet.outliers import FleetOutlier, Found, fact_of, find_outliers, unlike_fact, usual_fact
 from benchsuite.report.fleet.tournament import Tournament
+from benchsuite.report.format import count, few, one_line, signed
 from benchsuite.report.measure.intervals import MIN_REPEATS
-from benchsuite.report.show.format import count, few, one_line, signed
 from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS
 from benchsuite.report.stats.gpus import ALL_JOBS
 

@@ -14,8 +14,8 @@ from itertools import accumulate
 from operator import mul, truediv
 
 from benchsuite.measurement import Slice
+from benchsuite.report.format import percent
 from benchsuite.report.measure.window_error import Estimate, lengths_s, relative_rate
-from benchsuite.report.show.format import percent
 
 # A coefficient of variation of slice rates above this is noted. It does no harm where the window's error is small.
 STEADY_SPREAD = 0.10

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from benchsuite.errors import ResultError
+from benchsuite.report.format import few, one_line, percent
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.axes import GREY, LINE, Look, caption, looks, plain
-from benchsuite.report.show.format import few, one_line, percent
 from benchsuite.report.show.machine_name import plot_title, samples_words
 from benchsuite.report.show.svg import short
 from benchsuite.report.stats.sweeps import KNEE, Point, Sweep, sweeps

@@ -10,8 +10,8 @@ from matplotlib.ticker import MaxNLocator
 
 from benchsuite.bleu_scores import Bleu, path_in
 from benchsuite.errors import ResultError
+from benchsuite.report.format import one_line
 from benchsuite.report.show.axes import GREY, LINE, caption, looks, plain
-from benchsuite.report.show.format import one_line
 from benchsuite.rundir import read_record
 
 if TYPE_CHECKING:

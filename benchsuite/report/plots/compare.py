@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from benchsuite.errors import ResultError, UsageError
+from benchsuite.report.format import bounds, count, few, one_line, ratio
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.axes import GREY, caption
-from benchsuite.report.show.format import bounds, count, few, one_line, ratio
 from benchsuite.report.show.machine_name import machine_name, samples_words
 from benchsuite.report.show.sections.against import apart_words, withheld_words
 from benchsuite.report.stats.compare import Comparison, compare

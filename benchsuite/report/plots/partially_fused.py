@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from benchsuite.errors import ResultError
+from benchsuite.report.format import one_line
 from benchsuite.report.plots import Drawn
 from benchsuite.report.show.axes import GREY, LINE, caption, looks
-from benchsuite.report.show.format import one_line
 from benchsuite.report.show.machine_name import plot_title, samples_words
 from benchsuite.report.stats.partially_fused import Curve, PartiallyFused, partially_fused
 

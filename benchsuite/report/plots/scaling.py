@@ -11,9 +11,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from benchsuite.describe.tasks import PLACE_AXES
 from benchsuite.errors import ResultError
+from benchsuite.report.format import count, few, one_line, percent
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.axes import GREY, PALETTE, caption, plain
-from benchsuite.report.show.format import count, few, one_line, percent
 from benchsuite.report.show.machine_name import plot_title, samples_words
 from benchsuite.report.show.svg import short
 from benchsuite.report.stats.samples import repeat_rates

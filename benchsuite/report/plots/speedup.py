@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from benchsuite.errors import ResultError
+from benchsuite.report.format import one_line, ratio
 from benchsuite.report.plots import Drawn
 from benchsuite.report.show.axes import DASHES, GREY, LINE, PALETTE, Dash, caption
-from benchsuite.report.show.format import one_line, ratio
 from benchsuite.report.show.machine_name import plot_title, samples_words
 from benchsuite.report.stats.sharing import PRECISIONS, SERIAL, Line, Point, Shared, shared
 

@@ -11,11 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from benchsuite.errors import ResultError
+from benchsuite.report.format import count, few, one_line
 from benchsuite.report.read.curves import Curve, Panel, Span
 from benchsuite.report.read.load import Loaded, Row
 from benchsuite.report.read.samples import MEASURES, Sampled, samples_of, samples_panel
 from benchsuite.report.show.axes import FAINT, LINE, MOST_NAMES, Look, caption, looks, paint, plain
-from benchsuite.report.show.format import count, few, one_line
 from benchsuite.report.show.machine_name import plot_title
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from benchsuite.errors import ResultError
+from benchsuite.report.format import count, few, one_line
 from benchsuite.report.read.curves import Curve, Panel
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.rates import rates_panels
 from benchsuite.report.show.axes import DASHES, FAINT, LINE, MOST_NAMES, Look, caption, looks, paint, plain
-from benchsuite.report.show.format import count, few, one_line
 from benchsuite.report.show.machine_name import plot_title, samples_words
 from benchsuite.report.show.svg import short
 

@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from benchsuite.measurement import Slice
+from benchsuite.report.format import count, number
 from benchsuite.report.measure.clocks import streams_on_one_clock
 from benchsuite.report.read.curves import Curve, Panel, Span
 from benchsuite.report.read.load import Row
-from benchsuite.report.show.format import count, number
 
 # The axis of rates ends at this multiple of the median rate: a slice whose batches were ready beforehand can be a
 # hundred times as fast as the others, and would flatten every curve.

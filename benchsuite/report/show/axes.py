@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from benchsuite.report.format import one_line
 from benchsuite.report.read.curves import Curve, Panel, Span, joined
-from benchsuite.report.show.format import one_line
 from benchsuite.report.show.svg import thinned
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchsuite.report.fleet.tournament import tournaments
+from benchsuite.report.format import few
 from benchsuite.report.show.document import Document, Fact, Part, ScoreBlock, Section, Sentence, sentence
 from benchsuite.report.show.fleet.pairs import pairs_section
-from benchsuite.report.show.format import few
 from benchsuite.report.show.report import Report, document
 from benchsuite.report.show.sections.explained import explained_section
 from benchsuite.report.show.sections.flops import mfu_legend

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
-from benchsuite.report.show.format import NONE
+from benchsuite.report.format import NONE
 
 Tone = Literal["", "good", "warn", "bad", "quiet"]
 Value = float | str | None

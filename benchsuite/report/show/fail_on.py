@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from benchsuite.report.format import count, few, one_line, ratio
 from benchsuite.report.read.summary import JobSummary, Summary
-from benchsuite.report.show.format import count, few, one_line, ratio
 from benchsuite.report.show.sections.against import withheld_words
 from benchsuite.report.show.sections.named_difference import only_settings
 from benchsuite.report.stats.compare import Comparison

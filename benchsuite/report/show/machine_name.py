@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from benchsuite.report.format import count, one_line
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.format import count, one_line
 
 
 def machine_name(summary: Summary) -> str:

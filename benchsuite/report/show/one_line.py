@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchsuite.records import Result
+from benchsuite.report.format import count, number, one_line
 from benchsuite.report.measure.window import task_window
 from benchsuite.report.read.trainings import training
-from benchsuite.report.show.format import count, number, one_line
 from benchsuite.report.show.readings import readings_words
 from benchsuite.report.show.sections.flops import mfu_words
 from benchsuite.report.stats.mfu import result_mfu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchsuite.measurement import Reading
 from benchsuite.records import Result
-from benchsuite.report.show.format import number, one_line
+from benchsuite.report.format import number, one_line
 
 # With more labels than these, only the lowest and the highest value are shown.
 _SHOWN = 8

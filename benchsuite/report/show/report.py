@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchsuite.report.fleet.tournament import tournaments
+from benchsuite.report.format import one_line
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Document, ScoreBlock, Section, Sentence, sentence
 from benchsuite.report.show.fleet.pairs import pairs_section
-from benchsuite.report.show.format import one_line
 from benchsuite.report.show.sections.comparison import comparison_section
 from benchsuite.report.show.sections.cost import cost_section
 from benchsuite.report.show.sections.explained import explained_section

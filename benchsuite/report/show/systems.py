@@ -8,9 +8,9 @@ import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchsuite.report.format import NONE, bounds, count, number, one_line, ratio
 from benchsuite.report.show.document import Cell, Column, Document, Fact, Section, Sentence, Span, fact, sentence, table
 from benchsuite.report.show.escaped import csv_cell, json_text
-from benchsuite.report.show.format import NONE, bounds, count, number, one_line, ratio
 from benchsuite.report.show.output import Target
 from benchsuite.report.show.sections.origin import date_words
 from benchsuite.report.show.systems_jobs import job_sections

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from benchsuite.report.format import number, one_line
 from benchsuite.report.show.document import Column, Section, table
-from benchsuite.report.show.format import number, one_line
 from benchsuite.report.show.systems_row import SystemRow
 from benchsuite.report.stats.systems import BENCHSUITE, Group
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from benchsuite.describe.invocation import pasteable
+from benchsuite.report.format import count, few, one_line
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.format import count, few, one_line
 from benchsuite.report.show.machine_name import machine_name
 from benchsuite.report.show.sections.against import covered, withheld_words
 from benchsuite.report.show.sections.failures import never_label, never_words

@@ -29,9 +29,9 @@ from msgspec.structs import replace
 
 from benchsuite.describe.names import cell_name
 from benchsuite.describe.tasks import PLACE_AXES
+from benchsuite.report.format import percent, whole
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.use import Use
-from benchsuite.report.show.format import percent, whole
 from benchsuite.telemetry import CAPPED, SLOWING
 
 LimitedBy = Literal[

@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from benchsuite.report.format import percent, whole
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.use import Use
-from benchsuite.report.show.format import percent, whole
 from benchsuite.report.stats.bottlenecks import LimitedBy, bottlenecks
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.telemetry import CAPPED, SLOWING

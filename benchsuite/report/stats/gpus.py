@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchsuite.report.format import count
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.format import count
 from benchsuite.report.stats.causes import NO_TELEMETRY, NOTHING_DIFFERS, likely_cause
 from benchsuite.report.stats.gpu_cells import Cells, GpuKey, gpu_cells
 from benchsuite.report.stats.gpu_failures import FailingGpu, failing_gpus

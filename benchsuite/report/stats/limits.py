@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from benchsuite.report.format import percent
 from benchsuite.report.read.summary import JobSummary
 from benchsuite.report.read.use import Use
-from benchsuite.report.show.format import percent
 
 LimitName = Literal["GPU", "host", "CPU", "communication", "not known"]
 NOT_KNOWN: LimitName = "not known"

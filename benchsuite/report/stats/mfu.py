@@ -14,8 +14,8 @@ from benchsuite.describe.cards import Format, Known
 from benchsuite.errors import ProfileError
 from benchsuite.measurement import ModelFlops
 from benchsuite.records import Result
+from benchsuite.report.format import number, percent
 from benchsuite.report.read.flops import model_flops, product_format
-from benchsuite.report.show.format import number, percent
 
 if TYPE_CHECKING:  # light to import: no scipy
     from benchsuite.report.read.summary import JobSummary

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchsuite.report.format import few
 from benchsuite.report.read.summary import JobSummary, Summary
-from benchsuite.report.show.format import few
 from benchsuite.report.stats.failures import never_ok
 from benchsuite.report.stats.ratios import JobRatio
 from benchsuite.report.stats.samples import LogMean, stalls

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from benchsuite.report.format import few
 from benchsuite.report.measure.intervals import mean
 from benchsuite.report.read.summary import JobSummary
-from benchsuite.report.show.format import few
 from benchsuite.report.stats.limits import limited_by
 from benchsuite.report.stats.score import geometric_mean, machine_throughput
 from benchsuite.report.stats.subscores import without_figure

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from benchsuite.report.format import count
 from benchsuite.report.read.summary import JobSummary
-from benchsuite.report.show.format import count
 from benchsuite.report.stats.differences import trained_changes
 from benchsuite.report.stats.failures import FailureTest
 from benchsuite.report.stats.samples import LogMean, job_mean, repeat_rates

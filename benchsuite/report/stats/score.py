@@ -13,9 +13,9 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from benchsuite.report.format import count, few
 from benchsuite.report.measure.intervals import MIN_REPEATS, Interval, perf_adjusted, relative_std
 from benchsuite.report.read.summary import JobSummary, Summary
-from benchsuite.report.show.format import count, few
 from benchsuite.report.stats.failures import Never, never_ok
 from benchsuite.report.stats.samples import LogMean, repeat_rates, stalls, weighted_mean
 from benchsuite.report.stats.smoke import NO_SCORE, smoke_check

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from benchsuite.report.format import count, few
 from benchsuite.report.measure.intervals import MIN_REPEATS, Interval
 from benchsuite.report.read.summary import JobSummary
-from benchsuite.report.show.format import count, few
 from benchsuite.report.stats.limits import NOT_KNOWN, LimitName, limited_by
 from benchsuite.report.stats.samples import LogMean
 from benchsuite.report.stats.score import speed

@@ -15,6 +15,7 @@ from benchsuite.describe.tasks import Job, Task, lacks_gpus
 from benchsuite.describe.variables import recorded_environ
 from benchsuite.errors import BenchError, encodable
 from benchsuite.records import Code, Result
+from benchsuite.report.format import percent
 from benchsuite.report.measure.window import Window
 from benchsuite.report.read.flops import model_flops, pipeline_used, product_format
 from benchsuite.report.read.load import INSUFFICIENT, OPEN, Loaded, Row
@@ -23,7 +24,6 @@ from benchsuite.report.read.summary import BadFile, JobSummary, ProfileRef, Reru
 from benchsuite.report.read.trainings import Training, training
 from benchsuite.report.read.use import Use
 from benchsuite.report.read.workload import data, data_used, fence, overlap, tally, unit
-from benchsuite.report.show.format import percent
 from benchsuite.report.stats.cost import costs
 from benchsuite.report.stats.differences import trained_changes
 from benchsuite.report.stats.figures import complete, with_figures

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchsuite.errors import UsageError
+from benchsuite.report.format import count, one_line
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.format import count, one_line
 from benchsuite.report.stats.compare import Comparison, compare, find_base
 from benchsuite.report.stats.score import Score, score, without_penalty
 from benchsuite.report.stats.weights import Weighing, weigh, weights_for

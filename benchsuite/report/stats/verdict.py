@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtrit
 
+from benchsuite.report.format import count
 from benchsuite.report.measure.intervals import CONFIDENCE, MIN_REPEATS
-from benchsuite.report.show.format import count
 from benchsuite.report.stats.samples import LogMean
 from benchsuite.report.stats.welch import Floats, Noise, Side, Sides, own_df, tail, tested
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchsuite.findings import NAMED, Finding, bad, ok
-from benchsuite.report.show.format import count, few
+from benchsuite.report.format import count, few
 
 
 def all_or_bad(

@@ -14,7 +14,7 @@ from benchsuite.describe.tasks import Plan, Task
 from benchsuite.errors import UsageError
 from benchsuite.findings import Finding
 from benchsuite.records import Run
-from benchsuite.report.show.format import count
+from benchsuite.report.format import count
 from benchsuite.report.verify import all_or_bad
 from benchsuite.rundir import RunDir
 

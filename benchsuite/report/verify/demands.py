@@ -9,10 +9,10 @@ from benchsuite.describe.profile import load
 from benchsuite.describe.tasks import lacks_gpus
 from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Run
+from benchsuite.report.format import count, percent
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.load import OPEN
 from benchsuite.report.read.workload import overlap_words
-from benchsuite.report.show.format import count, percent
 from benchsuite.report.stats import weights as weighing
 from benchsuite.report.stats.score import FAILURE_LIMIT
 from benchsuite.report.verify import remedies, some

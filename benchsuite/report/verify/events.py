@@ -9,7 +9,7 @@ from benchsuite.events import EventReader, SliceClosed, rank_file
 from benchsuite.findings import Finding, note
 from benchsuite.measurement import Slice
 from benchsuite.records import Result
-from benchsuite.report.show.format import count
+from benchsuite.report.format import count
 from benchsuite.report.verify import all_or_bad
 from benchsuite.report.verify.evidence import Evidence
 from benchsuite.rundir import RunDir

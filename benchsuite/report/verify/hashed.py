@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from benchsuite.describe.goal import DEFAULTS as GOAL
-from benchsuite.describe.tasks import Job, Task, written
+from benchsuite.describe.tasks import Job, Task, profile_fields
 from benchsuite.records import Machine
 from benchsuite.schema import Record, decode
 
@@ -77,7 +77,7 @@ def jobs_of_schema(schema: int, found: Sequence[Job]) -> tuple[str, ...]:
 def _of_schema_1(found: Sequence[Job]) -> str:
     rows = []
     for job in found:
-        fields = {"name": job.name, **written(job)}
+        fields = {"name": job.name, **profile_fields(job)}
         row = {name: fields[name] for name in _FIELDS_1}
         row["parallel"] = _less(row["parallel"], _PARALLEL_ADDED)
         row["placement"] = _of_placement(row["placement"])

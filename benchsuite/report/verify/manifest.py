@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from benchsuite import manifest
 from benchsuite.findings import Finding, bad, note, ok, unmet
-from benchsuite.report.show.format import count
+from benchsuite.report.format import count
 from benchsuite.report.verify import remedies
 from benchsuite.report.verify.evidence import Evidence
 

@@ -11,8 +11,8 @@ from benchsuite.describe.training import Precision
 from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.measurement import PrecisionCheck
 from benchsuite.records import Result
+from benchsuite.report.format import count, one_line, percent
 from benchsuite.report.read.workload import COLD, WARM
-from benchsuite.report.show.format import count, one_line, percent
 from benchsuite.report.stats.use import cpu_stolen, gpu_words, unsampled
 from benchsuite.report.verify import some
 from benchsuite.report.verify.evidence import Evidence

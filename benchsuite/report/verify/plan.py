@@ -19,8 +19,8 @@ from benchsuite.describe.tasks import Gpu, Plan, Task
 from benchsuite.errors import BenchError, ModelError, ProfileError
 from benchsuite.findings import Finding, note, ok, unmet
 from benchsuite.records import Run
+from benchsuite.report.format import count
 from benchsuite.report.read.load import INSUFFICIENT, OPEN
-from benchsuite.report.show.format import count
 from benchsuite.report.verify import all_or_bad, budgets, hashed, remedies, some
 from benchsuite.report.verify.evidence import Evidence
 from benchsuite.rundir import Attempt, read_record

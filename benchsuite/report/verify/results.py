@@ -14,8 +14,8 @@ from benchsuite.describe.tasks import Task
 from benchsuite.findings import Finding, note
 from benchsuite.measurement import Slice
 from benchsuite.records import Result, Run
+from benchsuite.report.format import count
 from benchsuite.report.measure.clocks import streams_on_one_clock
-from benchsuite.report.show.format import count
 from benchsuite.report.verify import all_or_bad, events, hashed, some
 from benchsuite.report.verify.evidence import Evidence, Kept
 

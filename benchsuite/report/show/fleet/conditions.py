@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from benchsuite.report.fleet.judge import Fleet
-from benchsuite.report.show.format import count, few, one_line, signed
+from benchsuite.report.format import count, few, one_line, signed
 
 # The number of nodes that a condition names.
 _NAMED = 4

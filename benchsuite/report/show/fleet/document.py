@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from benchsuite.report.fleet.judge import WORDS, Fleet, FleetNode, Word
+from benchsuite.report.format import NONE, count, few, number, one_line, percent, signed
 from benchsuite.report.show.document import (
     Cell,
     Column,
@@ -21,7 +22,6 @@ from benchsuite.report.show.document import (
 )
 from benchsuite.report.show.fleet.pairs import pairs_section
 from benchsuite.report.show.fleet.rows import JobRow, NodeRow, job_rows, node_row
-from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, signed
 
 TONES: dict[Word, Tone] = {"PASS": "good", "WARN": "warn", "FAIL": "bad", "NOT RUN": "warn"}
 _NAMED = 8
@@ -164,7 +164,7 @@ def _nodes(fleet: Fleet, most: int) -> Section:
 def _columns() -> tuple[Column[NodeRow], ...]:
     return (
         Column("node", lambda row: row.node),
-        Column("verdict", lambda row: Cell(row.verdict, row.verdict, TONES[row.verdict])),  # type: ignore[index]
+        Column("verdict", lambda row: Cell(row.verdict, row.verdict, TONES[row.verdict])),
         Column("rank", lambda row: _whole_number(row.rank), right=True, rank=3),
         Column("machine score", lambda row: row.machine_score, number, right=True, rank=1),
         Column("score/GPU", lambda row: row.score_per_gpu, number, right=True, rank=4),

@@ -11,8 +11,8 @@ import numpy as np
 
 from benchsuite.report.fleet.pairs import LEAST, SlowPlace
 from benchsuite.report.fleet.tournament import Tournament
+from benchsuite.report.format import NONE, count, few, number, one_line, percent, signed
 from benchsuite.report.show.document import Cell, Column, Section, Sentence, sentence, table
-from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, signed
 
 _NAMED = 8
 _LEGEND = (

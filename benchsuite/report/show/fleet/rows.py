@@ -11,7 +11,7 @@ import numpy as np
 from benchsuite.report.fleet.grid import Grid
 from benchsuite.report.fleet.judge import Fleet, FleetNode
 from benchsuite.report.fleet.spread import spread_of
-from benchsuite.report.show.format import one_line
+from benchsuite.report.format import one_line
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from benchsuite.report.format import NONE, bounds, number, one_line, ratio
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell
-from benchsuite.report.show.format import NONE, bounds, number, one_line, ratio
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.overall import Ratio
 from benchsuite.report.stats.ratios import JobRatio

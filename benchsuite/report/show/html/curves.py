@@ -9,11 +9,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from benchsuite.report.format import number, one_line
 from benchsuite.report.read.curves import Curve, Panel
 from benchsuite.report.read.load import Row
 from benchsuite.report.read.rates import rates_curve, rates_panels
 from benchsuite.report.read.samples import MEASURES, Measure, Sampled, samples_of, samples_panel
-from benchsuite.report.show.format import number, one_line
 from benchsuite.report.show.html.legend import Key, looks_of
 from benchsuite.report.show.svg import paint
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from benchsuite.describe.invocation import pasteable
 from benchsuite.records import Machine
+from benchsuite.report.format import NONE, count, number, one_line
 from benchsuite.report.read.load import Loaded
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Fact, Table, fact, table
-from benchsuite.report.show.format import NONE, count, number, one_line
 
 
 def environment(summary: Summary, loaded: Loaded | None) -> Iterator[Fact]:

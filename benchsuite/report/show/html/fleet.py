@@ -11,9 +11,9 @@ import numpy as np
 from benchsuite.report.fleet.grid import Grid
 from benchsuite.report.fleet.judge import Fleet, FleetNode, Word
 from benchsuite.report.fleet.node import Floats, NodeJob
+from benchsuite.report.format import NONE, count, number, one_line, signed
 from benchsuite.report.show.document import Cell, Tone
 from benchsuite.report.show.fleet.document import fleet_document
-from benchsuite.report.show.format import NONE, count, number, one_line, signed
 from benchsuite.report.show.html.heat import shade
 from benchsuite.report.show.html.pairs import pair_map
 from benchsuite.report.show.html.shell import render

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchsuite.report.format import NONE, count, number, signed
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell
-from benchsuite.report.show.format import NONE, count, number, signed
 from benchsuite.report.stats.gpu_cells import Cell as GpuCell
 from benchsuite.report.stats.gpu_cells import GpuKey, gpu_cells
 

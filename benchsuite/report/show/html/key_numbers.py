@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchsuite.report.format import around, count, number, one_line
 from benchsuite.report.read.load import INSUFFICIENT
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Document, Tone
-from benchsuite.report.show.format import around, count, number, one_line
 from benchsuite.report.show.report import Report
 from benchsuite.report.stats.smoke import smoke_check
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from benchsuite.report.format import one_line
 from benchsuite.report.read.curves import Curve
-from benchsuite.report.show.format import one_line
 from benchsuite.report.show.svg import Look
 
 # The classes `c0` to `c7` and `d0` to `d3` of the style sheet.

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchsuite.report.fleet.tournament import Tournament
+from benchsuite.report.format import NONE, number, one_line, signed
 from benchsuite.report.show.document import Cell, Sentence
 from benchsuite.report.show.fleet.pairs import paired_nodes, verdict
-from benchsuite.report.show.format import NONE, number, one_line, signed
 
 # More rows and columns than anyone can read.
 _MOST = 64

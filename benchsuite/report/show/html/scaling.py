@@ -7,8 +7,8 @@ from html import escape
 
 from markupsafe import Markup
 
+from benchsuite.report.format import number, one_line, percent
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.format import number, one_line, percent
 from benchsuite.report.show.html.curves import Figure
 from benchsuite.report.show.html.legend import Key
 from benchsuite.report.show.svg import HEIGHT, WIDTH, scale, short

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from benchsuite.report.format import NONE, bounds, number, one_line, ratio
 from benchsuite.report.show.document import Cell, Column, Table, table
-from benchsuite.report.show.format import NONE, bounds, number, one_line, ratio
 from benchsuite.report.show.report import Report
 from benchsuite.report.show.sections.against import VERDICT_TONES, withheld_words
 from benchsuite.report.stats.compare import Comparison

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchsuite.report.show.format import NONE, bounds, ratio
+from benchsuite.report.format import NONE, bounds, ratio
 from benchsuite.report.show.html.shell import render
 from benchsuite.report.show.svg import scale
 from benchsuite.report.show.systems import systems_document

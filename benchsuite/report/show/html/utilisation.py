@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchsuite.report.format import number, whole
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.read.use import Use
-from benchsuite.report.show.format import number, whole
 from benchsuite.report.show.sections.limited import known
 
 

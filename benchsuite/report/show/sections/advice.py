@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchsuite.report.format import number, ratio, whole
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Document, Part, Section, Sentence, sentence, table
-from benchsuite.report.show.format import number, ratio, whole
 from benchsuite.report.stats.advice import Choice, best, choices, job_items
 from benchsuite.report.stats.sharing import Shared, shared
 

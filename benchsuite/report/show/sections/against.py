@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from benchsuite.report.format import NONE, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.document import Cell, Fact, Figure, Tone, fact, sentence
-from benchsuite.report.show.format import NONE, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.sections.failures import differs, failure_words, never_words
 from benchsuite.report.show.sections.named_difference import only_settings, setting_figures
 from benchsuite.report.stats.compare import Comparison

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from benchsuite.report.format import NONE, count, few, one_line, percent
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.read.workload import overlap_words
 from benchsuite.report.show.document import Fact, fact
-from benchsuite.report.show.format import NONE, count, few, one_line, percent
 from benchsuite.report.show.sections.origin import machine
 from benchsuite.report.show.sections.sessions import session_facts
 from benchsuite.report.stats.score import Score

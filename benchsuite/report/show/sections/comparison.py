@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from benchsuite.report.format import NONE, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.document import Cell, Column, Part, Section, sentence, table
-from benchsuite.report.show.format import NONE, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.sections.against import VERDICT_TONES
 from benchsuite.report.show.sections.named_difference import SAME_MACHINE, setting_word
 from benchsuite.report.show.sections.origin import provenance

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from benchsuite.report.format import NONE, number, percent
 from benchsuite.report.read.cost import MOST, JobCost
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Section, Tone, table
-from benchsuite.report.show.format import NONE, number, percent
 
 _TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "OPEN": "warn"}
 _LEGEND = (

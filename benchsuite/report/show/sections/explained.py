@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from benchsuite.report.format import count, few, one_line, percent, ratio, share, signed
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Fact, Part, Section, sentence, table
-from benchsuite.report.show.format import count, few, one_line, percent, ratio, share, signed
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.explain import CAUSES, Cause, Explained, explain
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from benchsuite.report.format import count, one_line
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.format import count, one_line
 from benchsuite.report.stats.failures import FailureTest, Never
 from benchsuite.report.stats.score import Score
 from benchsuite.report.stats.verdict import FAMILY_ERROR

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchsuite.report.format import NONE, number, one_line, percent, share
 from benchsuite.report.show.document import Cell, Column, Section, Sentence, sentence, table
-from benchsuite.report.show.format import NONE, number, one_line, percent, share
 from benchsuite.report.stats.mfu import Mfu, mfu
 from benchsuite.report.stats.roofline import RooflinePoint, roofline
 

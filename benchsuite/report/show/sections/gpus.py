@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
+from benchsuite.report.format import NONE, count, few, number, one_line, percent, share, signed
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Part, Section, Sentence, Table, Tone, sentence, table
-from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, share, signed
 from benchsuite.report.stats.gpu_cells import Cell as GpuCell
 from benchsuite.report.stats.gpu_cells import GpuKey
 from benchsuite.report.stats.gpu_failures import FailingGpu, JobFailures

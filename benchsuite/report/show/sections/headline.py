@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from benchsuite.report.format import around, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Sentence, Span, Tone, sentence
-from benchsuite.report.show.format import around, bounds, count, few, number, one_line, percent, ratio
 from benchsuite.report.show.sections.failures import never_place
 from benchsuite.report.show.sections.named_difference import only_settings, setting_clause
 from benchsuite.report.show.sections.origin import hardware

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from benchsuite.describe.names import axis_value
+from benchsuite.report.format import NONE, around, number, share
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell, Column, Section, table
-from benchsuite.report.show.format import NONE, around, number, share
 from benchsuite.report.show.sections.flops import mfu_cell, mfu_legend
 from benchsuite.report.stats.samples import MIN_SESSIONS
 from benchsuite.report.stats.score import Score

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from benchsuite.report.format import bounds, count, few, one_line, ratio
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Sentence, Span, sentence
-from benchsuite.report.show.format import bounds, count, few, one_line, ratio
 from benchsuite.report.show.sections.against import VERDICT_TONES, covered, withheld_words
 from benchsuite.report.show.sections.failures import never_label, never_words
 from benchsuite.report.show.sections.flops import mfu_errors

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from benchsuite.report.format import NONE, one_line
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Fact, Section, sentence
-from benchsuite.report.show.format import NONE, one_line
 from benchsuite.report.stats.bottlenecks import Bottleneck, bottlenecks
 
 

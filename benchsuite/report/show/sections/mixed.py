@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchsuite.report.format import count, few, one_line
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Sentence, Span
-from benchsuite.report.show.format import count, few, one_line
 
 # The numbers of values and of jobs named.
 _VALUES, _JOBS = 4, 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from benchsuite.report.format import bounds, count, few, one_line, percent, ratio
 from benchsuite.report.show.document import Cell, Fact, Figure, Sentence, Span, Tone, fact, sentence
-from benchsuite.report.show.format import bounds, count, few, one_line, percent, ratio
 from benchsuite.report.stats.compare import Comparison
 from benchsuite.report.stats.ratios import JobRatio
 from benchsuite.report.stats.setting_ratios import SettingRatio

@@ -8,9 +8,9 @@ from pathlib import PurePath
 
 from benchsuite.describe.budget import BUDGET, written
 from benchsuite.records import Machine
+from benchsuite.report.format import count, few, one_line, percent
 from benchsuite.report.read.load import RUNNING
 from benchsuite.report.read.summary import Summary
-from benchsuite.report.show.format import count, few, one_line, percent
 
 # What is no trouble on a machine without GPUs.
 _NO_GPU = ("NVML lists no GPU", "NVML: nvml shared library not found")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchsuite.report.format import NONE, number, ratio, share
 from benchsuite.report.show.document import Column, Section, table
-from benchsuite.report.show.format import NONE, number, ratio, share
 from benchsuite.report.stats.pipelines import SpeedUp, speed_ups
 
 if TYPE_CHECKING:  # light to import: no scipy

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchsuite.report.format import number, whole
 from benchsuite.report.show.document import Cell, Figure, Sentence, sentence
-from benchsuite.report.show.format import number, whole
 from benchsuite.report.stats.power import ScorePerWatt
 
 

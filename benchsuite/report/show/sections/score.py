@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from benchsuite.describe.budget import BUDGET
+from benchsuite.report.format import around, count, few, number, one_line, percent
 from benchsuite.report.measure.intervals import MIN_REPEATS
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Fact, Figure, ScoreBlock, Sentence, Tone, fact, sentence
-from benchsuite.report.show.format import around, count, few, number, one_line, percent
 from benchsuite.report.show.sections.against import against
 from benchsuite.report.show.sections.basis import basis
 from benchsuite.report.show.sections.failures import never_label, never_words

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchsuite.report.format import few, one_line
 from benchsuite.report.read.summary import Session, Summary
 from benchsuite.report.show.document import Fact, fact
-from benchsuite.report.show.format import few, one_line
 from benchsuite.report.show.sections.origin import date_words
 from benchsuite.report.stats.samples import MIN_SESSIONS
 from benchsuite.report.stats.sessions import not_in_every

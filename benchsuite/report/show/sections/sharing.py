@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from benchsuite.report.format import number, ratio, share, whole
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Section, Table, Tone, table
-from benchsuite.report.show.format import number, ratio, share, whole
 from benchsuite.report.stats.sharing import SERIAL, Line, Point, Shared, shared
 
 _FUSED = "fused"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from benchsuite.report.format import count, few, one_line
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Figure, ScoreBlock, Sentence, Tone, fact, sentence
-from benchsuite.report.show.format import count, few, one_line
 from benchsuite.report.stats.smoke import NO_SCORE, SmokeCheck, smoke_check
 
 # The number of failing jobs named.

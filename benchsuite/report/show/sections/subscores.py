@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from benchsuite.report.format import NONE, bounds, number, percent, ratio, share
 from benchsuite.report.show.document import Cell, Column, Part, Section, Sentence, sentence, table
-from benchsuite.report.show.format import NONE, bounds, number, percent, ratio, share
 from benchsuite.report.stats.influence import Influence
 from benchsuite.report.stats.limits import NOT_KNOWN
 from benchsuite.report.stats.subscores import GroupRatio, SubScore

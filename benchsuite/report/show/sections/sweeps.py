@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from benchsuite.report.format import number, percent, share, whole
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Section, Tone, table
-from benchsuite.report.show.format import number, percent, share, whole
 from benchsuite.report.stats.sweeps import KNEE, Point, Sweep, sweeps
 
 _LEGEND = (

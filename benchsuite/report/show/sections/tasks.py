@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from benchsuite.report.format import NONE, count, few, number, one_line, percent, ratio
 from benchsuite.report.measure.steadiness import STEADY_SPREAD
 from benchsuite.report.read.load import INSUFFICIENT, OPEN
 from benchsuite.report.read.summary import RerunSummary, Summary, TaskSummary
 from benchsuite.report.show.document import Cell, Column, Fact, Section, fact, sentence, table
-from benchsuite.report.show.format import NONE, count, few, number, one_line, percent, ratio
 from benchsuite.report.stats.smoke import smoke_check
 from benchsuite.rundir import distinct_slug
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from benchsuite.report.format import NONE, count, number, one_line
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.read.trainings import Training, highest_bleu, lowest_loss
 from benchsuite.report.show.document import Cell, Column, Section, Sentence, Span, table
-from benchsuite.report.show.format import NONE, count, number, one_line
 
 if TYPE_CHECKING:
     from benchsuite.measurement import Epoch

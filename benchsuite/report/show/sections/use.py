@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from benchsuite.report.format import NONE, count, number, one_line, percent, share, whole
 from benchsuite.report.read.summary import JobSummary, Summary, TaskSummary
 from benchsuite.report.read.use import StdParts, Use
 from benchsuite.report.show.document import Cell, Column, Section, table
-from benchsuite.report.show.format import NONE, count, number, one_line, percent, share, whole
 from benchsuite.telemetry import CAPPED, SLOWING
 
 _LEGEND = (

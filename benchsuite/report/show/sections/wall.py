@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from benchsuite.report.format import NONE, count, percent
 from benchsuite.report.read.summary import Summary
 from benchsuite.report.show.document import Cell, Column, Section, sentence, table
-from benchsuite.report.show.format import NONE, count, percent
 from benchsuite.report.show.sections.origin import took
 
 _LEGEND = (

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from benchsuite.report.format import NONE, count, number, ratio, share
 from benchsuite.report.read.summary import JobSummary, Summary
 from benchsuite.report.show.document import Cell, Column, Table, Tone, table
-from benchsuite.report.show.format import NONE, count, number, ratio, share
 from benchsuite.report.show.sections.against import VERDICT_TONES
 from benchsuite.report.show.sections.flops import mfu_cell
 from benchsuite.report.show.sections.headline import short_names
