@@ -116,8 +116,11 @@ def unwrapped(text: str) -> str:
 
 
 def line_of(text: str, start: str) -> list[str]:
-    """The words of the only line that begins so."""
-    (line,) = (line for line in text.splitlines() if line.strip().startswith(start))
+    """The words of the only line that begins so, but for those of the table of phases."""
+    phases = text.find("Where the time went ")
+    after = text.find("\n\n", text.find("\n  wall time ", phases))
+    shown = text if phases < 0 else text[:phases] + text[after:]
+    (line,) = (line for line in shown.splitlines() if line.strip().startswith(start))
     return line.split()
 
 

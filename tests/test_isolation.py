@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import benchsuite, environ, one_line_error, read_results, side_by_side, write_profile
+from support import benchsuite, environ, one_line_error, read_results, side_by_side, start, wait_for, write_profile
 
 from benchsuite.isolation.fencing import Fencing
 from benchsuite.rundir import RunDir
@@ -104,20 +105,25 @@ def test_isolation_that_is_required_is_not_given_up_quietly(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not ROOT, reason="needs root to mount a small disk")
-def test_a_full_disk_loses_a_result_and_says_so(tmp_path: Path) -> None:
-    """A real one of 300 kB, which the task's own output fills."""
+def test_on_a_full_disk_a_run_waits_and_can_be_ended(tmp_path: Path) -> None:
+    """A real one of 3 MB, which the task's own output fills."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("no file system can be mounted here")
     try:
         profile = str(write_profile(tmp_path / "p.json", job={"params": {"kind": "noisy"}}, after={}))
-        done = benchsuite("jobs", profile, "-o", str(disk / "out"), cwd=tmp_path)
-        assert done.returncode == 1
-        assert "no space left on device" in done.stderr.lower()
-        assert "0 passed, 2 failed, 0 not run" in done.stderr
-        assert "Traceback" not in done.stderr
+        with (tmp_path / "err").open("wb") as err:
+            run = start("jobs", profile, "-o", str(disk / "out"), cwd=tmp_path, stderr=err)
+        wait_for(lambda: b"the run waits up to 10 min" in (tmp_path / "err").read_bytes())
+        run.terminate()
+        assert run.wait(120) == 128 + signal.SIGTERM
+        said = (tmp_path / "err").read_text()
+        assert "no space left; the run waits up to 10 min; results in memory: 1" in said
+        assert "the result could not be written: no space left; --resume repeats its wave" in said
+        assert "0 passed, 0 failed, 2 not run" in said
+        assert "Traceback" not in said
         assert [p.name for p in (disk / "out").iterdir() if p.name.endswith(".tmp")] == []
         plan = RunDir(disk / "out").plan()
         assert [t.id for t in plan.tasks] == ["job.J0", "after.J0"]
