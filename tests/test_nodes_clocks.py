@@ -13,7 +13,7 @@ from test_over_nodes import job
 from benchsuite.describe.plan import make_plan
 from benchsuite.describe.spanning import Seat
 from benchsuite.host.series import write_series
-from benchsuite.measurement import Measurement
+from benchsuite.measurement import Measurement, Stream
 from benchsuite.provisions import Tenant
 from benchsuite.records import NodePart, Result
 from benchsuite.report.measure.window import task_window
@@ -72,6 +72,25 @@ def test_the_window_of_a_task_over_nodes_is_on_one_clock(result: Result) -> None
     assert curve and curve.window and curve.window[1] <= 15.0
     assert overlap([row_of(None, result), row_of(None, result)]) == 1.0
     assert list(_slices(result)) == []
+
+
+def test_the_clock_of_rank_0_decides_how_long_a_group_measures(result: Result) -> None:
+    first, second = result.measurement.streams
+    asked = replace(result.task, job=replace(result.task.job, min_time_s=15.0))
+
+    def with_a_late(*streams: Stream) -> list[str]:
+        return list(_slices(replace(result, task=asked, measurement=Measurement(streams=streams))))
+
+    def late(stream: Stream) -> Stream:
+        return replace(
+            stream,
+            slices=tuple(
+                replace(s, end_s=s.end_s - 0.1, start_s=s.start_s - 0.1 * (s.start_s > 0)) for s in stream.slices
+            ),
+        )
+
+    assert with_a_late(first, late(second)) == []
+    assert [trouble[:7] for trouble in with_a_late(late(first), second)] == ["rank 0,"]
 
 
 def test_samples_of_several_nodes_are_on_one_clock_and_have_the_names_of_their_nodes(

@@ -40,7 +40,7 @@ from benchsuite.describe.spanning import Seat
 from benchsuite.describe.tasks import Gpu, Job, Task
 from benchsuite.describe.variables import JOIN_SECRET, looks_secret
 from benchsuite.errors import ProfileError, UsageError
-from benchsuite.events import Exited, Raised, rank_file
+from benchsuite.events import LONGEST_LINE_BYTES, Exited, Raised, rank_file
 from benchsuite.host import machine as host
 from benchsuite.launch.ledger import Ledger
 from benchsuite.report.fleet.folders import ACROSS as NO_NODE
@@ -393,6 +393,8 @@ def test_errors_have_an_order_whatever_the_clocks_of_their_hosts_say(tmp_path: P
     assert Path(rank_file(str(events), 1)).read_bytes() == msgspec.json.encode(boom) + b"\n", "as the rank wrote it"
     assert ledger.log(given, "err").read_text() == '[n1] "hello"\n'
     assert not (tmp_path.parent / "evil").exists()
+    relay.take(0, "out", b"." * (LONGEST_LINE_BYTES + 1))
+    assert ledger.log(given, "out").stat().st_size > LONGEST_LINE_BYTES, "a line without an end does not stay in memory"
     relay.note_beats({0: 7, 1: 5, 99: 1})
     assert merged.behind() == "rank 1 of 2 is behind the others"
 

@@ -121,7 +121,6 @@ class Agent:
                     if isinstance(message, Prepare):
                         self._task(message, fencing, monitor)
                         end_orphans()
-        print("benchsuite: the process that records the run is gone", file=sys.stderr)
         return ALONE
 
     def _fencing(self) -> Fencing | None:
@@ -146,6 +145,7 @@ class Agent:
         while not self._waiting:
             self._look(0.5)
             if self._link.closed and not self._waiting:
+                print("benchsuite: the process that records the run is gone", file=sys.stderr)
                 return None
         return self._waiting.pop(0)
 

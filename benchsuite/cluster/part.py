@@ -164,12 +164,8 @@ class Part:
         events = str(log(task, "events.jsonl"))
         for rank in range(self._asked.first_rank, self._asked.first_rank + self._asked.ranks):
             self._send_new(Path(rank_file(events, rank)), f"events.{rank}.jsonl")
-        for name in (
-            "events.jsonl",
-            "err",
-            "out",
-            "prepare",
-        ):  # the launcher's word on an exit comes after the rank's own
+        # The launcher's word on an exit comes after the rank's own.
+        for name in ("events.jsonl", "err", "out", "prepare"):
             self._send_new(log(task, name), name)
         if time.monotonic() > self._beats_s:
             self._beats_s = time.monotonic() + BEATS_EVERY_S

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from benchsuite.describe.tasks import Task
-from benchsuite.events import PULSE_BYTES, Exited, Raised, pulse_file, rank_file
+from benchsuite.events import LONGEST_LINE_BYTES, PULSE_BYTES, Exited, Raised, pulse_file, rank_file
 from benchsuite.launch.ledger import Ledger
 from benchsuite.launch.worker_events import EventFiles
 from benchsuite.rundir import distinct_slug
@@ -70,6 +70,8 @@ class Relay:
 
     def _lines(self, place: int, name: str, text: bytes) -> list[bytes]:
         *lines, rest = (self._rests.get((place, name), b"") + text).split(b"\n")
+        if len(rest) > LONGEST_LINE_BYTES:  # what never ends a line, such as a bar of progress
+            lines, rest = [*lines, rest], b""
         self._rests[place, name] = rest
         return lines
 

@@ -35,8 +35,9 @@ TOGETHER_S = 30.0
 # A batch system sends SIGTERM to all processes of all nodes, not at the same instant: what fails this long before the
 # recorder notices it counts as ended by it.
 SWEPT_S = 2.0
-# To find a data set and make a fence, an agent has this long beside the limit of the set-up commands.
-PREPARE_S = 900.0
+# To find a data set, fill the page cache and make a fence, an agent has this long beside the limit of the set-up
+# commands.
+PREPARE_S = 3600.0
 # An agent that was asked to end its part has the usual time for it, and this long to report.
 LAST_REPORT_S = 15.0
 
