@@ -277,6 +277,15 @@ def test_verify_checks_that_repeats_were_added_while_time_was_left(
     assert trouble is None or any(trouble in line for line in found.details)
 
 
+def test_a_command_line_that_cannot_be_split_is_a_finding(tmp_path: Path) -> None:
+    resumed = (("2026-01-01T00:00:00+00:00", "benchsuite jobs 'x"),)
+    found = finding(tmp_path, msgspec.structs.replace(make_run(budget_s=100), resumed=resumed))
+    assert (found.state, found.details) == (
+        "bad",
+        ("run.json: a command line of `resumed` cannot be read: No closing quotation",),
+    )
+
+
 @pytest.fixture(name="finished", scope="module")
 def finished_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two quick jobs, which are too short for a number, so that each is repeated once."""

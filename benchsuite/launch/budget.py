@@ -65,7 +65,7 @@ class Spending:
         self._budget, self._rundir, self._say = budget, rundir, say
         self._waves = {wave.name: wave for wave in plan.waves}
         self._since_s = since_s
-        self._writes = True
+        self._goes_on = True
         self._round = max((wave.tasks[0].repeat for wave in plan.waves), default=0)
         if all(wave_name(row, self._round) in self._waves for row in self._rows()):
             self._round += 1
@@ -93,7 +93,7 @@ class Spending:
     def further(self) -> Iterator[Wave]:
         """The waves that are added, as long as one fits."""
         idle, refused = 0, False
-        while idle <= CHOSEN_ROUNDS and self._writes:  # where no chosen job fits, another one may
+        while idle <= CHOSEN_ROUNDS and self._goes_on:  # where no chosen job fits, another one may
             if self._nothing_fits():
                 refused = True
                 break
@@ -107,7 +107,7 @@ class Spending:
                     continue
                 self._waves[wave.name] = wave
                 self._write()
-                if not self._writes:
+                if not self._goes_on:
                     return
                 added += 1
                 yield wave
@@ -124,7 +124,7 @@ class Spending:
             found = self._budget.known(self._rundir.path)
         except BenchError as error:
             self._say(f"no further repeats: {error}")
-            self._writes = False
+            self._goes_on = False
             return ()
         jobs = {
             row: replace(
@@ -172,9 +172,9 @@ class Spending:
         try:
             write_again(self._rundir.path / "plan.json", to_json(Plan(waves=tuple(self._waves.values())), indent=2))
         except OSError as error:
-            if self._writes:
+            if self._goes_on:
                 self._say(f"plan.json could not be written, so no repeats are added: {reason(error)}")
-            self._writes = False
+            self._goes_on = False
 
 
 def _again(wave: Wave, repeat: int) -> Wave:

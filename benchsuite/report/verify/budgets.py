@@ -34,7 +34,10 @@ def as_chosen(whole: Plan, kept: Sequence[Task]) -> Plan:
 
 def finding(path: Path, run: Run) -> Finding:
     """The budget of run.json against the command lines, and the times of the waves against the budget."""
-    lines = [run.command, *(shlex.split(line) for _, line in run.resumed)]
+    try:
+        lines = [run.command, *(shlex.split(line) for _, line in run.resumed)]
+    except ValueError as error:
+        return all_or_bad("budget", [f"run.json: a command line of `resumed` cannot be read: {error}"], "")
     troubles, limits = [], []
     for word in (word for line in lines if (word := chosen(line).budget) is not None):
         try:
