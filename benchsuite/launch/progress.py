@@ -179,7 +179,7 @@ class Progress(LiveDisplay):
         verdict = self._verdict(result) if result.status == "ok" else None
         words = verdict.words if verdict else result.error.words if result.error else ""
         if task.id not in self.settled:
-            self.counts[result.status if path else "lost"] += 1
+            self.counts[result.status if path or result.status == "interrupted" else "lost"] += 1
             self.thin += path is not None and verdict is not None and not verdict.has_figure
         if problem:
             self.problems.append(problem)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from benchsuite.describe.invocation import resume_command
 from benchsuite.launch.ledger import FULL, Ledger, NoRoom
 from benchsuite.records import Result
@@ -102,5 +104,5 @@ class Keeper:
             return
         why = f"{self._folder}: the result could not be written: no space left; --resume repeats its wave"
         for result in self._held:
-            self._listener.ended(result, None, why)
+            self._listener.ended(replace(result, status="interrupted"), None, why)
         self._held.clear()
