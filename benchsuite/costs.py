@@ -13,8 +13,8 @@ class PhaseSpan(Record, frozen=True, kw_only=True):
     """What a worker did between two instants of CLOCK_MONOTONIC."""
 
     name: Annotated[str, Meta(description="phase of the task, such as `imports` or `first step`")]
-    start_s: float
-    end_s: float
+    start_s: Annotated[float, Meta(description="begin of the phase, on CLOCK_MONOTONIC")]
+    end_s: Annotated[float, Meta(description="end of the phase, on CLOCK_MONOTONIC")]
 
 
 class CostAsked(Record, frozen=True, kw_only=True):
@@ -27,10 +27,10 @@ class CostAsked(Record, frozen=True, kw_only=True):
 class CostRound(Record, frozen=True, array_like=True):
     """The time of the same number of steps, bare and measured, and the processor time of the worker in it."""
 
-    bare_s: float
-    measured_s: float
-    bare_cpu_s: float
-    measured_cpu_s: float
+    bare_s: Annotated[float, Meta(description="time of the bare block")]
+    measured_s: Annotated[float, Meta(description="time of the measured block")]
+    bare_cpu_s: Annotated[float, Meta(description="processor time of the worker in the bare block")]
+    measured_cpu_s: Annotated[float, Meta(description="processor time of the worker in the measured block")]
 
 
 class MeasuringCost(Record, frozen=True, kw_only=True):
