@@ -16,8 +16,8 @@ class PhaseSpan(Record, frozen=True, kw_only=True):
     """What a worker did between two instants of CLOCK_MONOTONIC."""
 
     name: Annotated[str, Meta(description="phase of the task, such as `imports` or `first step`")]
-    start_s: Annotated[float, Meta(description="begin of the phase")]
-    end_s: Annotated[float, Meta(description="end of the phase")]
+    start_s: Annotated[float, Meta(description="begin of the phase, on CLOCK_MONOTONIC")]
+    end_s: Annotated[float, Meta(description="end of the phase, on CLOCK_MONOTONIC")]
 
 
 class CostAsked(Record, frozen=True, kw_only=True):

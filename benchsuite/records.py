@@ -172,8 +172,8 @@ class NodePart(Record, frozen=True, kw_only=True):
     tenant: Tenant
     telemetry: Telemetry | None = None
     data: DataUsed | None = None
-    started_s: Annotated[float | None, Meta(description="the launcher of its ranks was started")] = None
-    ended_s: Annotated[float | None, Meta(description="the last of its processes ended")] = None
+    started_s: Annotated[float | None, Meta(description="the launcher of its ranks was started; null: never")] = None
+    ended_s: Annotated[float | None, Meta(description="its last process ended; null: not known")] = None
     exit_code: Annotated[int | None, Meta(description="of the launcher of its ranks; null: it was ended, or lost")] = (
         None
     )

@@ -74,7 +74,7 @@ def make_task(name: str = "vae", repeat: int = 0, gpu: int | None = 0, profile: 
         number, axes = ranks - 1, {"gpus" if gpus else "ranks": ranks}
     elif record.placement.devices == "all":
         number = None
-    task = plan.make_task(cell, plan.Place(gpus, ranks, number, axes), plan.Around(profile, {}), repeat)
+    task = plan.make_task(cell, plan.Place(gpus, ranks, number, axes), plan.PlanContext(profile, {}), repeat)
     return msgspec.structs.replace(task, **{"environ": {}, "cwd": None, "skip": None, **fields})
 
 

@@ -13,7 +13,7 @@ from benchsuite.describe.entries import declared, names
 from benchsuite.describe.jobs import resolve
 from benchsuite.describe.matrix import cells
 from benchsuite.describe.overrides import Overrides
-from benchsuite.describe.plan import Around, Place, again, make_task
+from benchsuite.describe.plan import Place, PlanContext, again, make_task
 from benchsuite.describe.work import settings, workload
 from benchsuite.errors import ProfileError
 
@@ -80,7 +80,7 @@ def test_an_array_is_an_axis_of_its_row() -> None:
 
 def test_a_rerun_follows_a_change_of_the_array() -> None:
     (cell,) = cells(job(array=4))
-    task = make_task(cell, Place(), Around("p", {}))
+    task = make_task(cell, Place(), PlanContext("p", {}))
     assert again(task, job(array=2), Place()).row == "vae[array=2]"
     assert again(task, job(), Place()).row == "vae[array=1]"
     assert again(task, job(array=4), Place()).row == "vae[array=4]"

@@ -65,7 +65,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Around:
+class PlanContext:
     """What all tasks of a plan have in common.
 
     Attributes:
@@ -100,10 +100,10 @@ def make_plan(
     Raises:
         UsageError: a job asks for more ranks than there are GPUs.
     """
-    around = Around(profile, environ, data_root)
+    context = PlanContext(profile, environ, data_root)
     unrolled = [cell for job in jobs for cell in cells(job)]
     tasks = [
-        make_task(cell, place, around, repeat)
+        make_task(cell, place, context, repeat)
         for repeat, cell in itertools.product(range(repeats), unrolled)
         for place in places(cell.job, gpus, seats)
     ]
@@ -131,17 +131,17 @@ def copied(task: Task, cell: Cell, number: int) -> list[Task]:
     """The tasks of a cell with this number of copies, in the place of a task whose number was left open."""
     (numbered,) = with_copies(cell, [number])
     place = Place(task.gpus, number=task.gpus[0].visible_index if task.gpus else None, skip=task.skip)
-    around = Around(task.profile, task.environ, task.data_root)
-    return [make_task(numbered, one, around, task.repeat) for one in _each_copy(numbered.job, place)]
+    context = PlanContext(task.profile, task.environ, task.data_root)
+    return [make_task(numbered, one, context, task.repeat) for one in _each_copy(numbered.job, place)]
 
 
-def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task:
+def make_task(cell: Cell, place: Place, context: PlanContext, repeat: int = 0) -> Task:
     """The task of a cell in a place."""
     job = cell.job
     row = f"{cell.name}.{place.ranks}" if place.axes else cell.name
     return Task(
         id=f"{cell.name}.J{repeat}{place.suffix}",
-        profile=around.profile,
+        profile=context.profile,
         repeat=repeat,
         job=job,
         cell=cell.name,
@@ -153,8 +153,8 @@ def make_task(cell: Cell, place: Place, around: Around, repeat: int = 0) -> Task
         gpus=place.gpus,
         ranks=place.ranks,
         nodes=place.nodes,
-        data_root=around.data_root,
-        environ=task_environ(job, place.gpus, around.environ),
+        data_root=context.data_root,
+        environ=task_environ(job, place.gpus, context.environ),
         skip=place.skip or missing_packages(job) or too_small(job, place.gpus) or sharing.why_not(job, place.gpus),
         cwd=str(Path.cwd()) if job.entry else None,
         entry_sha256=entries.declared(None, job.entry).sha256 if job.entry else None,
@@ -179,7 +179,7 @@ def again(old: Task, job: Job, place: Place) -> Task:
     cell = Cell(cell_name(job.name, axes), axes, job)
     of_job = {**_given_threads(old.job), **old.job.env}
     environ = {name: value for name, value in old.environ.items() if name not in of_job}
-    task = make_task(cell, place, Around(old.profile, environ, old.data_root), old.repeat)
+    task = make_task(cell, place, PlanContext(old.profile, environ, old.data_root), old.repeat)
     return msgspec.structs.replace(task, id=old.id, copy=old.copy, cwd=old.cwd)
 
 

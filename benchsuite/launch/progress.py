@@ -23,7 +23,7 @@ from benchsuite.records import FAILURES, Result
 from benchsuite.rundir import RunDir
 
 # The table is drawn as often as this, and by no thread of its own, which would draw on while the parent sleeps.
-LOOK_EVERY_S = 0.25
+DRAW_EVERY_S = 0.25
 Shown = TypeVar("Shown", bound="LiveDisplay")
 _STYLES = {"ok": "green", "skipped": "yellow", "interrupted": "yellow"}
 
@@ -141,7 +141,7 @@ class Progress(LiveDisplay):
         self._noted: set[tuple[str, str]] = set()
         self._forecast = Forecast()
         self._wave: tuple[str, float] | None = None
-        self._look_due_s = 0.0
+        self._draw_due_s = 0.0
 
     @property
     def total(self) -> int:
@@ -170,8 +170,8 @@ class Progress(LiveDisplay):
             self.print(f"{escape(tasks[0].cell)} on {places}: starting")
 
     def look(self, children: Sequence[Working]) -> None:
-        if self.live and (now_s := time.monotonic()) >= self._look_due_s:
-            self._look_due_s = now_s + LOOK_EVERY_S
+        if self.live and (now_s := time.monotonic()) >= self._draw_due_s:
+            self._draw_due_s = now_s + DRAW_EVERY_S
             self.picture(self._table(children))
 
     def ended(self, result: Result, path: Path | None, problem: str | None) -> None:

@@ -7,12 +7,13 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 
+from benchsuite.costs import MeasuringCost
 from benchsuite.errors import BenchError, ModelError
 from benchsuite.events import Assignment, End, EventWriter, Raised, Ready, pulse_file, rank_file
 from benchsuite.measurement import PrecisionCheck, WarmUp, read_clock
@@ -110,8 +111,55 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", errors="replace").decode()
 
 
+@dataclass(frozen=True)
+class _Setup:
+    """What a rank trains, with what, and on what.
+
+    Attributes:
+        batches: on the device, each taken once.
+        waits: the time that the host waits for batches.
+        flops: counts the model's FLOPs; on rank 0 only.
+        epochs: of a training by epochs.
+    """
+
+    rank: int
+    device: Device
+    ranks: Ranks | None
+    workload: Workload
+    step: Step
+    batches: Iterator[Any]
+    waits: Waits
+    flops: FlopCount | None
+    epochs: Epochs | None
+
+
 def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
+    """Set up, warm up, wait for "go", measure and check, and report each of these to the parent."""
     task, control, phases = assignment.task, Control(control_fd(assignment, rank)), PhaseClock()
+    setup = _set_up(assignment, rank, phases)
+    warmed, precision = _warmed_up(assignment, setup)
+    phases.end_warm_up(warmed)
+    events.write(_ready(assignment, setup, warmed, precision, phases, events.count))
+    device, ranks, step, epochs = setup.device, setup.ranks, setup.step, setup.epochs
+    if assignment.probe:
+        probe(step, setup.batches, device, events, limit_s=None if ranks else PROBE_S)
+        return
+    control.wait_for_go()
+    if ranks:
+        ranks.barrier()  # only rank 0 reads "go"; the others wait for it here
+    measuring = Measuring(task, device, epochs.counted if epochs else step, events, control, setup.waits, ranks)
+    stopped_by = epochs.run(measuring) if epochs else measuring.run(setup.batches, assignment.hold_limit_s)
+    cost = cost_of_measuring(task.cost, measuring, setup.batches) if task.cost else None
+    events.write(_end(assignment, setup, measuring, stopped_by, cost, phases))
+
+
+def _set_up(assignment: Assignment, rank: int, phases: PhaseClock) -> _Setup:
+    """Import and build the model, join the other ranks, and open the data.
+
+    Raises:
+        ModelError: the task cannot be trained in its way.
+    """
+    task = assignment.task
     module = module_of(task)
     phases.end("imports")
     device = open_device("cuda" if task.gpus else "cpu", local_rank_of(os.environ) if task.ranks > 1 else 0)
@@ -125,7 +173,6 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     flops = FlopCount(workload) if rank == 0 and not assignment.probe else None
     phases.end("build")
     step = make_step(workload, task.job.training, device.name, ranks, others)
-    del others
     phases.end("to device")
     workload = replace(workload, modules=step.modules or workload.modules)
     part, parts = task.job.training.parallel.share(rank, task.ranks)
@@ -137,41 +184,56 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
     if task.job.by_epochs and not assignment.probe:
         epochs = Epochs(assignment, step, lambda part: step.feed(waits.counted(workload.batches(part))), share, ranks)
     phases.end("data")
-    warmed, precision = _warmed_up(assignment, workload, step, batches, device, ranks)
-    phases.end_warm_up(warmed)
-    threads = other_threads(os.environ)
-    ready = Ready(
-        n=events.count,
+    return _Setup(rank, device, ranks, workload, step, batches, waits, flops, epochs)
+
+
+def _ready(
+    assignment: Assignment,
+    setup: _Setup,
+    warmed: WarmUp,
+    precision: PrecisionCheck | None,
+    phases: PhaseClock,
+    n: int,
+) -> Ready:
+    threads, step, epochs = other_threads(os.environ), setup.step, setup.epochs
+    return Ready(
+        n=n,
         at_s=time.monotonic(),
         clock=read_clock(),
-        unit=workload.unit,
-        device=device.name,
+        unit=setup.workload.unit,
+        device=setup.device.name,
         data=assignment.data.name if assignment.data else "generated in memory",
         warm_up=warmed,
-        software=device.software(),
+        software=setup.device.software(),
         precision=precision,
         intra_op_threads=intra_op_threads(),
-        group=ranks.facts if ranks else None,
-        counts_items=step.counts_items and not (rank and workload.by_ranks),
-        models=task.job.training.array,
+        group=setup.ranks.facts if setup.ranks else None,
+        counts_items=step.counts_items and not (setup.rank and setup.workload.by_ranks),
+        models=assignment.task.job.training.array,
         notes=(*step.notes, *step.found, *([threads] if threads else []), *(epochs.notes if epochs else ())),
         phases=phases.taken(),
     )
-    events.write(ready)
-    if assignment.probe:
-        probe(step, batches, device, events, limit_s=None if ranks else PROBE_S)
-        return
-    control.wait_for_go()
-    if ranks:
-        ranks.barrier()  # only rank 0 reads "go"; the others wait for it here
-    measuring = Measuring(task, device, epochs.counted if epochs else step, events, control, waits, ranks)
-    stopped_by = epochs.run(measuring) if epochs else measuring.run(batches, assignment.hold_limit_s)
-    cost = cost_of_measuring(task.cost, measuring, batches) if task.cost else None
+
+
+def _end(
+    assignment: Assignment,
+    setup: _Setup,
+    measuring: Measuring,
+    stopped_by: str,
+    cost: MeasuringCost | None,
+    phases: PhaseClock,
+) -> End:
+    """Record and check what comes after the measurement.
+
+    Raises:
+        ModelError: a check of the trained model fails.
+    """
+    task, step, rank, ranks, workload = assignment.task, setup.step, setup.rank, setup.ranks, setup.workload
     phases.begin()
-    peak_memory = device.peak_memory()  # before traces and checks, which use memory of their own
+    peak_memory = setup.device.peak_memory()  # before traces and checks, which use memory of their own
     own = rank_file(assignment.events, rank) if ranks else assignment.events
-    recorded = traced(task.trace, own, step, batches, device, workload) if task.trace else None
-    pipeline = step.observe(batches) if step.observe else None
+    recorded = traced(task.trace, own, step, setup.batches, setup.device, workload) if task.trace else None
+    pipeline = step.observe(setup.batches) if step.observe else None
     phases.end("recordings")
     step.check()
     readings = dict(workload.readings()) if workload.readings and not (rank and workload.by_ranks == "lead") else {}
@@ -179,10 +241,10 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         ranks.leave()
     check_band(measuring.last_loss, task.job.loss_band)
     phases.end("checks")
-    model_flops = flops.counted() if flops else None
+    model_flops = setup.flops.counted() if setup.flops else None
     phases.end("count FLOPs")
-    end = End(
-        n=events.count,
+    return End(
+        n=measuring.events.count,
         at_s=time.monotonic(),
         stopped_by=stopped_by,
         peak_memory=peak_memory,
@@ -194,7 +256,6 @@ def _run(assignment: Assignment, events: EventWriter, rank: int) -> None:
         phases=phases.taken(),
         cost=cost,
     )
-    events.write(end)
 
 
 def _joined(assignment: Assignment, device: Device) -> Ranks:
@@ -203,20 +264,14 @@ def _joined(assignment: Assignment, device: Device) -> Ranks:
     return join(device.name, job.timeout_s, pulse_file(assignment.events), job.training.parallel.backend)
 
 
-def _warmed_up(
-    assignment: Assignment,
-    workload: Workload,
-    step: Step,
-    batches: Iterator[Any],
-    device: Device,
-    ranks: Ranks | None,
-) -> tuple[WarmUp, PrecisionCheck | None]:
+def _warmed_up(assignment: Assignment, setup: _Setup) -> tuple[WarmUp, PrecisionCheck | None]:
     """Warm up, and check precision, parameters and products of a model with modules.
 
     Raises:
         ModelError: see `warm_up` and the checks.
     """
     training, warm_up_s = assignment.task.job.training, 0.0 if assignment.probe else assignment.task.job.warm_up_s
+    step, batches, device, ranks, workload = setup.step, setup.batches, setup.device, setup.ranks, setup.workload
     if not workload.modules:
         return warm_up(step, batches, device, warm_up_s, ranks), None
     precision = check_precision(training.precision, device.name, steps_itself=workload.step is not None)
