@@ -203,7 +203,7 @@ def test_other_classifiers_are_trained_whole(arch: str) -> None:
 
 
 def test_the_example_of_the_documentation_trains_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (FOLDER.parents[1] / "docs" / "own-model.md").read_text(encoding="utf-8")
+    page = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
     (tmp_path / "model_of_the_page.py").write_text(page.split("```python\n")[1].split("```")[0], encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     own = import_module("model_of_the_page")
