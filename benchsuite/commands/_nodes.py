@@ -107,16 +107,13 @@ def close(statuses: Sequence[NodeStatus], shown: Path) -> int:
     Returns:
         The exit status.
     """
-    from benchsuite.cluster.fleet import ACROSS
     from benchsuite.cluster.waiting import closing_words, exit_status
     from benchsuite.describe.invocation import program, resume_command
 
     status = exit_status(statuses)
     say(f"{closing_words(statuses)}.")
     if any(one.tally for one in statuses):
-        across = any(status.node == ACROSS for status in statuses)
-        of = f"report {quoted(shown)}" if across else f"report --systems {quoted(shown)}/*"
-        say(f"Results: {shown}", f"Report: {program()} {of}")
+        say(f"Results: {shown}", f"Report: {program()} report {quoted(shown)}")
     if any(one.to_run for one in statuses):
         say(f"Continue: {resume_command(shown)}", f"Logs: {shown}/.cluster/NODE.*.log")
     return status
