@@ -11,7 +11,7 @@ The runs are real ones of `benchsuite jobs`, of a model without torch, on made-u
 The full disks are small file systems in memory, which need root. Without it the lane `disk` is left out. Tasks that use
 up their memory need a control group that this user can make.
 
-    python scripts/bench/soak.py /tmp/soak                          # 1,008 tasks, 20 minutes on 2 processors
+    python scripts/bench/soak.py /tmp/soak                          # 1,008 tasks, 31 minutes on two shared processors
     python scripts/bench/soak.py /tmp/soak --tasks 200 --seed 7     # another seed draws other faults, at other moments
 
 It prints the figures, and each problem in a line. The exit status is 1 if there is a problem.
